@@ -272,8 +272,6 @@ class RunFile(Record):
     """The attempt that wrote a log or a checkpoint."""
     step: int | None = None
     """The step of a checkpoint; null for others, like the fields below."""
-    val_loss: float | None = None
-    """The loss for which the best checkpoint is kept."""
     sha256: str | None = None
     place: str | None = None
 

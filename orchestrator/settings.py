@@ -139,9 +139,8 @@ class Settings(BaseSettings):
     """Free bytes on the data folder's disk below which no waiting run starts."""
     umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")
     """umask for the data folder and for files that the service writes; `027` lets the group read."""
-    keep_checkpoints: Literal["best", "last", "none"] = "last"
-    """Checkpoints that ended runs keep. `last`: the last one of failed and cancelled runs; `best`: also every run's one
-    with the lowest validation loss; `none`."""
+    keep_checkpoints: Literal["last", "none"] = "last"
+    """Checkpoints that ended runs keep. `last`: the last one of failed and cancelled runs; `none`."""
 
     checkpoint_url: str | None = None
     """Shared storage for checkpoints and logs, `s3://BUCKET/PREFIX`; default: none. Its keys come from the environment

@@ -30,7 +30,7 @@ from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
 from worker.reporting.log import FOLDER, log_path, log_to_file
 from worker.reporting.remote_logs import copy_logs_at_end
-from worker.reporting.reporter import LoggedReporter, Reporter
+from worker.reporting.reporter import Reporter
 from worker.termination import Termination
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BEST_FILES: Final = "best-*"
-"""`worker.training.checkpoint.BEST`, which is not imported here, since it brings torch."""
 MESSAGE_CHARACTERS: Final = 4_000
 """Length of a failure's message that the protocol allows."""
 
@@ -104,14 +102,14 @@ def _carry_out(
     logger.info("run %s, attempt %d: begins in process %d", assignment.run_id, assignment.attempt, os.getpid())
     with HttpReporter(
         service,
+        assignment.spec,
         attempt=assignment.attempt,
         run_folder=Path(assignment.run_folder),
         heartbeat_seconds=assignment.heartbeat_seconds,
         clock=clock,
         # Heartbeats come before the checkpoint is read; progress must not seem to start again meanwhile.
         first_step=assignment.checkpoint.step if assignment.checkpoint else 0,
-    ) as http_reporter:
-        reporter = LoggedReporter(http_reporter, assignment.spec)
+    ) as reporter:
         try:
             _run(assignment, reporter, clock, group)
         except (LeaseRevokedError, ServiceUnavailableError):
@@ -122,19 +120,14 @@ def _carry_out(
         except Exception as error:  # noqa: BLE001 - whatever breaks a run must reach the service in words
             reporter.fail(describe_failure(error, clock.seconds()))
             return AttemptExit.TERMINATED if isinstance(error, TerminatedError) else AttemptExit.FAILED
-    forget_checkpoints(Path(assignment.run_folder), keep_best=assignment.keep_best)
+    forget_checkpoints(Path(assignment.run_folder))
     return AttemptExit.SUCCEEDED
 
 
-def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
-    """Delete the checkpoints of a run with a recorded result, which would fill the disk. Logs stay, and with
-    `keep_best` the best checkpoint."""
+def forget_checkpoints(run_folder: Path) -> None:
+    """Delete the checkpoints of a run with a recorded result, which would fill the disk. Logs stay."""
     for path in run_folder.iterdir():
         if path.name == FOLDER:
-            continue
-        if keep_best and path.is_dir() and any(path.glob(BEST_FILES)):
-            for file in set(path.iterdir()) - set(path.glob(BEST_FILES)):
-                file.unlink(missing_ok=True)
             continue
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -157,7 +150,6 @@ def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: 
         termination=termination,
         micro_batch_sequences=assignment.micro_batch_sequences,
         retried_smaller=True,
-        keep_best=assignment.keep_best,
         group=group,
     )
 

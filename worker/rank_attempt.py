@@ -69,7 +69,6 @@ def _train(assignment: Assignment, folders: Folders, group: ProcessGroup) -> Non
         assignment.checkpoint,
         termination=termination,
         micro_batch_sequences=assignment.micro_batch_sequences,
-        keep_best=assignment.keep_best,
         group=group,
     )
 

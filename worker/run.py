@@ -22,7 +22,7 @@ from optim.state import state_bytes
 from worker.data.remote_datasets import fetch_missing, fetch_weights
 from worker.data.weights import InitialWeights, find_weights
 from worker.distributed.process_group import ProcessGroup
-from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError, WorkerError
+from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError
 from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
 from worker.meters.flops import flops_per_token, peak_flops_per_second
@@ -95,7 +95,6 @@ def run(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     micro_batch_sequences: int | None = None,
     retried_smaller: bool = False,
-    keep_best: bool = False,
     group: ProcessGroup | None = None,
 ) -> Result:
     """Train one run to its result, which is also given to the reporter.
@@ -111,7 +110,6 @@ def run(
         termination: Watched the process while it started; by default the watch begins now.
         checkpoint_seconds: Least time between two checkpoints; 0 writes one before each step.
         micro_batch_sequences: Instead of the spec's.
-        keep_best: Whether the checkpoint with the lowest validation loss is kept.
         retried_smaller: Whether the caller makes another attempt with half the micro-batch, in a fresh process.
         group: This process's place among those that train the run together; by default it is alone. All but the first
             get a reporter that nobody listens to.
@@ -127,7 +125,7 @@ def run(
     check_stop = partial(_check_stop, reporter, termination, clock, checkpoint)
     with (
         termination,
-        _copy_checkpoints(folders, reporter, termination, group) as copied,
+        _copy_checkpoints(folders, reporter, group) as copied,
         configured_device(spec.resources, group) as device,
         UsageMeter((memory := MemoryMeter(device)).nvml) as usage,
     ):
@@ -149,13 +147,12 @@ def run(
             clock=clock,
             termination=termination,
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
-            keep_best=keep_best,
             group=group,
             initial_weights_sha256=weights.sha256 if weights else None,
             copied=copied,
         )
         _bring_checkpoint(folders, context, check_stop)
-        # No name holds the execution: nothing of it is on the device any more while the last copies are waited for.
+        # No name holds the execution: nothing of it is on the device any more while the result is delivered.
         result = _Execution(spec, data, weights, context, micro_batch_sequences).execute(
             checkpoint, retried_smaller=retried_smaller
         )
@@ -165,17 +162,16 @@ def run(
 
 @contextmanager
 def _copy_checkpoints(
-    folders: Folders, reporter: Reporter, termination: Termination, group: ProcessGroup
+    folders: Folders, reporter: Reporter, group: ProcessGroup
 ) -> Iterator[Callable[[CheckpointNotice], None] | None]:
     """Yield the function that copies checkpoints to the remote folder; None if there is none, or another process copies
     them."""
     if folders.remote_checkpoints is None or not group.is_rank_zero:
         yield None
         return
-    must_leave = partial(_must_leave, reporter, termination)
     remote = folders.remote_checkpoints
     logs = RemoteLogs(remote.folder.url, folders.run_folder, folders.attempt)
-    with CheckpointUploads(remote, reporter.checkpoint, must_leave, logs.copy) as uploads:
+    with CheckpointUploads(remote, reporter.checkpoint, logs.copy) as uploads:
         yield uploads.offer
 
 
@@ -213,14 +209,6 @@ def _check_stop(
     if command in (Command.CANCEL, Command.PAUSE):
         step = checkpoint.step if checkpoint else 0
         raise RunStoppedError(Stopped(command=command, step=step, device_seconds=clock.seconds()))
-
-
-def _must_leave(reporter: Reporter, termination: Termination) -> bool:
-    """Return whether the service or the system wants the process of a run that has its result to end."""
-    try:
-        return termination.is_requested or reporter.command() in (Command.CANCEL, Command.PAUSE)
-    except WorkerError:  # the service does not listen any more: who delivers the result will meet it
-        return True
 
 
 def _lack_of_memory(error: Exception, group: ProcessGroup) -> str:

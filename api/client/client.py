@@ -579,11 +579,10 @@ class Client:
         """Return the latest changes with their authors, the newest first (admins)."""
         return self._get("/v1/audit", Page[AuditRecord], limit=limit, key_id=key_id).items
 
-    def add_webhook(self, wanted: WebhookRequest, key: str | None = None) -> NewWebhook:
-        """Register a URL for messages about ended experiments. Only this answer has the secret that signs them. A
-        second call with the same `key` gets the first one's answer."""
-        content, headers = wanted.model_dump_json(), {**JSON, **_idempotency(key)}
-        return self._ask("POST", "/v1/webhooks", NewWebhook, again=True, content=content, headers=headers)
+    def add_webhook(self, wanted: WebhookRequest) -> NewWebhook:
+        """Register a URL for messages about ended experiments. Only this answer has the secret that signs them."""
+        content = wanted.model_dump_json()
+        return self._ask("POST", "/v1/webhooks", NewWebhook, again=False, content=content, headers=JSON)
 
     def webhooks(self) -> tuple[WebhookRecord, ...]:
         """Return all webhooks, the newest first."""
@@ -593,11 +592,9 @@ class Client:
         """Remove a webhook and its undelivered messages."""
         return self._ask("DELETE", f"/v1/webhooks/{segment(webhook_id)}", WebhookRecord, again=False)
 
-    def test_webhook(self, webhook_id: str, key: str | None = None) -> DeliveryRecord:
-        """Deliver a `webhook.test`, as messages about ended experiments; a second call with the same `key` returns the
-        first one's delivery."""
-        path = f"/v1/webhooks/{segment(webhook_id)}/test"
-        return self._ask("POST", path, DeliveryRecord, again=True, headers=_idempotency(key))
+    def test_webhook(self, webhook_id: str) -> DeliveryRecord:
+        """Deliver a `webhook.test`, as messages about ended experiments; one that waits already is the only one."""
+        return self._ask("POST", f"/v1/webhooks/{segment(webhook_id)}/test", DeliveryRecord, again=True)
 
     def webhook_deliveries(self, webhook_id: str, *, limit: int = 50) -> tuple[DeliveryRecord, ...]:
         """Return deliveries: sent, waiting and abandoned, the newest first."""

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, CallerDependency, IdempotencyKey, JsonRoute, State, json_response, problems
+from api.routes.context import ID_PATTERN, CallerDependency, JsonRoute, State, json_response, problems
 from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=JsonRoute)
@@ -18,17 +18,17 @@ WebhookIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
     "",
     status_code=201,
     response_model=NewWebhook,
-    responses={200: {"model": NewWebhook}, **problems(404, 409, 413, 422)},
+    responses=problems(404, 409, 413, 422),
 )
-def add(wanted: WebhookRequest, state: State, caller: CallerDependency, key: IdempotencyKey = None) -> Response:
-    """Add a webhook, which posts a message when an experiment ends; 200 where its idempotency key had already made it.
+def add(wanted: WebhookRequest, state: State, caller: CallerDependency) -> Response:
+    """Add a webhook, which posts a message when an experiment ends.
 
     The answer has the secret that signs every message; no other answer has it. The operator's setting `webhook_urls`
     says which URLs may be told.
     """
-    new_webhook, is_new = state.services.webhooks.add(wanted, by=caller.key_id(), key=key)
+    new_webhook = state.services.webhooks.add(wanted, by=caller.key_id())
     headers = {"Location": f"/v1/webhooks/{new_webhook.webhook.id}", "Cache-Control": "no-store"}
-    return json_response(new_webhook, 201 if is_new else 200, headers)
+    return json_response(new_webhook, 201, headers)
 
 
 @router.get("", response_model=Page[WebhookRecord])
@@ -44,9 +44,9 @@ def remove(webhook_id: WebhookIdPath, state: State) -> Response:
 
 
 @router.post("/{webhook_id}/test", status_code=202, response_model=DeliveryRecord, responses=problems(404, 422))
-def try_out(webhook_id: WebhookIdPath, state: State, key: IdempotencyKey = None) -> Response:
+def try_out(webhook_id: WebhookIdPath, state: State) -> Response:
     """Deliver a message of the type `webhook.test`, soon: the dispatcher does it."""
-    return json_response(state.services.webhooks.test(webhook_id, key=key), 202)
+    return json_response(state.services.webhooks.test(webhook_id), 202)
 
 
 @router.get("/{webhook_id}/deliveries", response_model=Page[DeliveryRecord], responses=problems(404, 422))

@@ -29,7 +29,7 @@ from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.laws.targets import larger_presets
 from orchestrator.columns import FIELDS, Columns, columns_of
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.external_runs import USUAL_METRICS, ExternalExperiment
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import AnswerKind
@@ -43,8 +43,7 @@ from orchestrator.records import (
 )
 from orchestrator.run_table.fields import EXTERNAL
 from orchestrator.services.composition import Services
-from orchestrator.sweeps.records import SweepReport
-from orchestrator.sweeps.report import outline
+from orchestrator.sweeps.records import SweepFinding, SweepReport
 
 MAX_SNAPSHOTS = 8
 """The most snapshots: one of 1,000 runs takes 8 MB; only the newest of an experiment is kept."""
@@ -65,7 +64,7 @@ class Snapshot:
 
     version: int
     experiment: ExperimentRecord
-    comparison: Comparison
+    answer: Comparison | SweepReport
     runs: tuple[RunRecord, ...]
     styles: dict[str, Style]
     """The styles by candidate name."""
@@ -73,8 +72,20 @@ class Snapshot:
     """The titles by candidate name."""
     device_hours: float
     """The device-hours of all runs of the experiment, those of other cells too."""
-    sweep: SweepReport | None = None
-    """The sweep, if the experiment is one; `comparison` is then its outline."""
+
+    @property
+    def comparison(self) -> Comparison:
+        """Return the leaderboard. Raises `ConflictError` for a sweep."""
+        if isinstance(self.answer, SweepReport):
+            raise ConflictError(f"experiment {self.experiment.id} is a sweep and has no leaderboard")
+        return self.answer
+
+    @property
+    def sweep(self) -> SweepReport:
+        """Return the sweep's report. Raises `ConflictError` for any other experiment."""
+        if isinstance(self.answer, Comparison):
+            raise ConflictError(f"experiment {self.experiment.id} is no sweep")
+        return self.answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +93,10 @@ class Brief:
     """An experiment in a line: what a list of many shows of it."""
 
     experiment: AnyExperiment | ExternalExperiment
-    rows: tuple[LeaderboardLine, ...]
-    """Candidates with a loss, best first."""
+    rows: tuple[LeaderboardLine, ...] = ()
+    """Candidates of a comparison with a loss, best first."""
+    trials: tuple[tuple[SweepFinding, Style], ...] = ()
+    """Candidates of a sweep with a best trial, best first."""
     lossless: tuple[str, ...] = ()
     """Titles of the other candidates."""
     device_hours: float
@@ -121,29 +134,38 @@ class Reader:
         """Return the experiment in a line; its rows are read once for each version. Of a damaged one there are none,
         and of one that the bench did not run: its page judges it."""
         if isinstance(experiment, ExternalExperiment):
-            return Brief(experiment=experiment, rows=(), device_hours=0.0)
+            return Brief(experiment=experiment, device_hours=0.0)
         if isinstance(experiment, DamagedExperiment):
             runs = self.runs.read_all(experiment.id)
             hours = sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR
-            return Brief(experiment=experiment, rows=(), device_hours=hours)
+            return Brief(experiment=experiment, device_hours=hours)
         version = self.experiments.version(experiment.id)
         with self._lock:
             cached_brief = self._briefs.get(experiment.id)
         if cached_brief is not None and cached_brief[0] >= version:
             return replace(cached_brief[1], experiment=experiment)
-        is_search = experiment.spec.answer is AnswerKind.FINDINGS
-        snapshot = (
-            self._read_snapshot(experiment.id, version, brief=True) if is_search else self.snapshot(experiment.id)
-        )
-        lines = leaderboard(snapshot.comparison, snapshot.styles)
-        brief = Brief(
-            experiment=experiment,
-            rows=tuple(line for line in lines if line.rank is not None),
-            lossless=tuple(line.row.title for line in lines if line.rank is None),
-            device_hours=snapshot.device_hours,
-        )
-        self._keep(self._briefs, experiment.id, (snapshot.version, brief), MAX_BRIEFS)
+        brief = self._sweep_brief(experiment) if experiment.spec.answer is AnswerKind.FINDINGS else None
+        if brief is None:
+            snapshot = self.snapshot(experiment.id)
+            version, lines = snapshot.version, leaderboard(snapshot.comparison, snapshot.styles)
+            brief = Brief(
+                experiment=experiment,
+                rows=tuple(line for line in lines if line.rank is not None),
+                lossless=tuple(line.row.title for line in lines if line.rank is None),
+                device_hours=snapshot.device_hours,
+            )
+        self._keep(self._briefs, experiment.id, (version, brief), MAX_BRIEFS)
         return brief
+
+    def _sweep_brief(self, experiment: ExperimentRecord) -> Brief:
+        """Return a sweep in a line, without the importance of hyperparameters, which takes a second."""
+        report, looks = self.analysis.sweep(experiment.id, importance=False), candidate_styles(experiment)
+        return Brief(
+            experiment=experiment,
+            trials=tuple((finding, looks[finding.candidate]) for finding in report.findings if finding.best),
+            lossless=tuple(finding.title for finding in report.findings if not finding.best),
+            device_hours=report.device_hours,
+        )
 
     def law(self, experiments: Sequence[ExperimentRecord], predict: Sequence[str] = ()) -> FitReport:
         """Return the laws over these experiments, with predictions for those sizes; without any, for `default_targets`.
@@ -218,30 +240,24 @@ class Reader:
         cell: str | None = None,
         *,
         baseline: str = "",
-        brief: bool = False,
     ) -> Snapshot:
-        """Read an experiment; `brief` omits the importance of hyperparameters, which takes a second."""
         whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.read_all(experiment_id))
         experiment, runs = whole
-        is_search = experiment.spec.answer is AnswerKind.FINDINGS
-        swept = self.analysis.sweep(experiment_id, importance=not brief) if is_search else None
-        if swept is None:
+        answer: Comparison | SweepReport
+        if experiment.spec.answer is AnswerKind.FINDINGS:
+            answer = self.analysis.sweep(experiment_id)
+        else:
             experiment, runs = select_cell(*whole, cell)
-        chosen = baseline if any(candidate.name() == baseline for candidate in experiment.spec.candidates) else None
-        comparison = (
-            outline(experiment, swept)
-            if swept
-            else self.analysis.compare(experiment_id, cell, baseline=chosen, measured=whole)
-        )
+            chosen = baseline if any(candidate.name() == baseline for candidate in experiment.spec.candidates) else None
+            answer = self.analysis.compare(experiment_id, cell, baseline=chosen, measured=whole)
         return Snapshot(
             version=version,
             experiment=experiment,
-            comparison=comparison,
+            answer=answer,
             runs=tuple(runs),
             styles=candidate_styles(experiment),
             device_hours=sum(run.device_seconds for run in whole[1]) / SECONDS_PER_HOUR,
-            sweep=swept,
-            titles={row.candidate: row.title for row in comparison.rows},
+            titles={candidate.name(): candidate.title() for candidate in experiment.spec.candidates},
         )
 
 

@@ -25,6 +25,7 @@ from dashboards.text.words import candidate_title
 from dashboards.view_state import AXIS_TITLES, ViewState
 from orchestrator.columns import Array
 from orchestrator.records import RunRecord
+from orchestrator.sweeps.records import SweepReport
 
 MOST_LINES = 96
 """Runs of one panel, the first ones."""
@@ -59,7 +60,7 @@ def experiment_panel(view: ExperimentView) -> Figure:
 
 def _experiment_runs(view: ExperimentView, panel: Panel) -> list[RunRecord]:
     snapshot = view.snapshot
-    if snapshot.sweep is not None:
+    if isinstance(snapshot.answer, SweepReport):
         return list(snapshot.runs)
     whole = view.reader.experiments.get(snapshot.experiment.id)
     if view.state.cell or not whole.spec.cells():

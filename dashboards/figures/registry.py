@@ -97,7 +97,7 @@ SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         title="Objective over trials",
         page=AnswerKind.FINDINGS,
         caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early.",
-        draw=lambda view: sweep.objective(sweep.sweep_report(view.snapshot), view.snapshot.styles, view.theme),
+        draw=lambda view: sweep.objective(view.snapshot.sweep, view.snapshot.styles, view.theme),
     ),
     FigureEntry(
         name="slices",
@@ -112,7 +112,7 @@ SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         title="Importance of hyperparameters",
         page=AnswerKind.FINDINGS,
         caption="Share of each hyperparameter in what sets the best trials apart from the others (PED-ANOVA).",
-        draw=lambda view: sweep.importance(sweep.sweep_report(view.snapshot), view.snapshot.styles, view.theme),
+        draw=lambda view: sweep.importance(view.snapshot.sweep, view.snapshot.styles, view.theme),
     ),
 )
 LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Sequence[str]]], ...] = (

@@ -120,19 +120,13 @@ def experiment_slices(view: ExperimentView) -> Figure:
     """Return the losses of one candidate's trials over each of its hyperparameters."""
     searched = searched_candidate(view.snapshot, view.candidate)
     style = view.snapshot.styles[searched.name()]
-    return slices(sweep_report(view.snapshot), searched, style, view.theme, narrow=view.narrow)
-
-
-def sweep_report(snapshot: Snapshot) -> SweepReport:
-    """Return the report of a sweep's snapshot."""
-    assert snapshot.sweep is not None, f"experiment {snapshot.experiment.id} is no sweep"
-    return snapshot.sweep
+    return slices(view.snapshot.sweep, searched, style, view.theme, narrow=view.narrow)
 
 
 def searched_candidate(snapshot: Snapshot, wanted: str) -> SearchedCandidate:
     """Return the candidate whose hyperparameters are drawn: spaces differ, so it is one at a time; the best one's
     first."""
-    names = [finding.candidate for finding in sweep_report(snapshot).findings]
+    names = [finding.candidate for finding in snapshot.sweep.findings]
     name = wanted if wanted in names else names[0]
     return next(candidate for candidate in sweep_spec(snapshot.experiment).candidates if candidate.name() == name)
 

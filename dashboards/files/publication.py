@@ -1,19 +1,18 @@
 """A comparison's table for papers, notes and spreadsheets: LaTeX (booktabs), Markdown, CSV. Pure text.
 
-LaTeX and Markdown show what a reader needs beside each number: n, the interval, what it is of. CSV has every column at
-full precision, units in its heads. Names that users chose are escaped: no TeX command, no Markdown, no formula.
+LaTeX and Markdown show what a reader needs beside each number: n, the interval, what it is of. CSV has every field of
+the record, at full precision. Names that users chose are escaped: no TeX command, no Markdown, no formula.
 """
 
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from typing import Literal
 
 from dashboards.text import formats, words
 from orchestrator.analysis import verdicts
-from orchestrator.export.cells import spreadsheet_safe
+from orchestrator.export.cells import leaves, spreadsheet_safe
 from orchestrator.records import CandidatePair, CandidateRow, Comparison, Difference
 
 TableFormat = Literal["latex", "markdown", "csv"]
@@ -100,10 +99,14 @@ def markdown(comparison: Comparison) -> str:
 
 
 def table_csv(comparison: Comparison) -> str:
-    """Return the table as CSV, a line for each candidate, every figure of the record at full precision; unknown ones
-    are empty."""
-    lines: list[Sequence[Value]] = [[name for name, _ in COLUMNS]]
-    return _csv_lines(lines + [[read(row) for _, read in COLUMNS] for row in comparison.rows])
+    """Return the table as CSV, a line for each candidate and a column for each field that any has, as
+    `time_to_target.speed_up.mean`; unknown ones are empty."""
+    rows = [
+        {name: value for name, value in leaves(row.model_dump(mode="json")) if value is not None}
+        for row in comparison.rows
+    ]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return _csv_lines([names, *([row.get(name) for name in names] for row in rows)])
 
 
 def tex(text: str) -> str:
@@ -254,63 +257,3 @@ def _csv_lines(rows: Iterable[Sequence[Value]]) -> str:
     written = io.StringIO()
     csv.writer(written, lineterminator="\r\n").writerows(map(spreadsheet_safe, row) for row in rows)  # RFC 4180
     return written.getvalue()
-
-
-TARGET_COLUMNS = (
-    ("steps_to_target", "steps"),
-    ("tokens_to_target", "tokens"),
-    ("device_hours_to_target", "device_hours"),
-    ("speed_up", "speed_up"),
-)
-
-
-def _target_figure(row: CandidateRow, field: str, end: str) -> float | None:
-    interval = getattr(row.time_to_target, field, None)
-    value: float | None = getattr(interval, end.removeprefix("_") or "mean", None)
-    return value
-
-
-COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (
-    ("candidate", lambda row: row.candidate),
-    ("optimizer", lambda row: row.optimizer),
-    ("is_baseline", lambda row: row.is_baseline),
-    ("best_lr", lambda row: row.best_lr),
-    ("edge_of_grid", lambda row: row.edge_of_grid),
-    ("learning_rates_tried", lambda row: len(row.learning_rates)),
-    ("n", lambda row: row.val_loss.n if row.val_loss else None),
-    ("val_loss_mean", lambda row: row.val_loss.mean if row.val_loss else None),
-    ("val_loss_low", lambda row: row.val_loss.low if row.val_loss else None),
-    ("val_loss_high", lambda row: row.val_loss.high if row.val_loss else None),
-    ("difference_n", lambda row: row.difference.n if row.difference else None),
-    ("difference_mean", lambda row: row.difference.mean if row.difference else None),
-    ("difference_low", lambda row: row.difference.low if row.difference else None),
-    ("difference_high", lambda row: row.difference.high if row.difference else None),
-    ("p_value", lambda row: row.difference.p_value if row.difference else None),
-    ("comparisons", lambda row: row.difference.comparisons if row.difference else None),
-    ("evaluation_error", lambda row: row.difference.evaluation_error if row.difference else None),
-    ("unstable_runs", lambda row: row.instability.lost if row.instability else None),
-    ("judged_runs", lambda row: row.instability.runs if row.instability else None),
-    ("unstable_share_low", lambda row: row.instability.low if row.instability else None),
-    ("unstable_share_high", lambda row: row.instability.high if row.instability else None),
-    ("unstable_p_value", lambda row: row.instability.p_value if row.instability else None),
-    ("on_pareto_front", lambda row: row.on_pareto_front),
-    ("optimizer_state_bytes", lambda row: row.optimizer_state_bytes),
-    ("parameter_bytes", lambda row: row.parameter_bytes),
-    ("peak_memory_bytes", lambda row: row.peak_memory_bytes),
-    ("peak_memory_kind", lambda row: row.peak_memory_kind),
-    ("step_seconds", lambda row: row.step_seconds),
-    ("optimizer_seconds", lambda row: row.optimizer_seconds),
-    ("tokens_per_second", lambda row: row.tokens_per_second),
-    ("device_hours", lambda row: row.device_hours),
-    ("run_device_hours", lambda row: row.run_device_hours),
-    ("energy_joules", lambda row: row.energy_joules),
-    ("target_reached", lambda row: row.time_to_target.reached if row.time_to_target else None),
-    ("target_n", lambda row: row.time_to_target.n if row.time_to_target else None),
-    *(
-        (f"{name}{end}", partial(_target_figure, field=field, end=end))
-        for name, field in TARGET_COLUMNS
-        for end in ("", "_low", "_high")
-    ),
-    ("conclusion", lambda row: row.conclusion.value),
-    ("verdict", lambda row: row.verdict),
-)

@@ -35,7 +35,7 @@ from dashboards.data.search import Search, find_experiments
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, PANEL, FigureName
-from dashboards.figures.sweep import searched_candidate, sweep_report
+from dashboards.figures.sweep import searched_candidate
 from dashboards.files.figures import FileForm, figure_answer, table_file, unchanged_answer
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.all_runs import all_runs_pages
@@ -193,7 +193,7 @@ class PageHandlers:
         if (edited := edited_address(path, pairs)) is not None:
             return RedirectResponse(edited, status_code=303)
         snapshot = self._reader.snapshot(whole.id)
-        report = sweep_report(snapshot)
+        report = snapshot.sweep
         figures = f"{path}/figures/panel.json"
         candidate = request.query_params.get("candidate", "")
         return page(

@@ -124,7 +124,7 @@ class RunHandlers:
         run = self._runs.get(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
         rows = self._reader.own_series(run)
-        title = words.loss_title(snapshot.comparison)
+        title = words.loss_title(snapshot.answer)
         drawn = SERIES.draw(rows, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
         return _answer(drawn, form, theme, run, SERIES, snapshot.version)
 

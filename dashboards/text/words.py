@@ -28,6 +28,7 @@ from orchestrator.records import (
 )
 from orchestrator.run_table.fields import FieldKind, RunField, Value
 from orchestrator.specs.preview import DesignPower
+from orchestrator.sweeps.records import SweepReport
 from worker.catalog import presets
 from worker.records.result import Verdict
 from worker.spec.run import Workload
@@ -266,9 +267,9 @@ def candidate_title(candidate: str, optimizer: str) -> str:
     return entry.title if entry else candidate
 
 
-def loss_title(comparison: Comparison) -> str:
+def loss_title(answer: Comparison | SweepReport) -> str:
     """Return the title of a figure's loss axis."""
-    return LOSS_IN_NATS if comparison.loss_unit else comparison.loss_name
+    return LOSS_IN_NATS if answer.loss_unit else answer.loss_name
 
 
 def headline_row(comparison: Comparison) -> CandidateRow | None:

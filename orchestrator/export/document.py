@@ -6,7 +6,6 @@
 import time
 from collections.abc import Iterable, Sequence
 
-from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, RunRecord
@@ -95,13 +94,6 @@ def document(
         comparison=None if answer is AnswerKind.FINDINGS else analysis.compare(experiment_id),
         sweep=analysis.sweep(experiment_id) if answer is AnswerKind.FINDINGS else None,
         cells=analysis.cells(experiment_id) if answer is AnswerKind.LAW else (),
-        fit=_fit(analysis, experiment_id) if answer is AnswerKind.LAW else None,
+        fit=analysis.law([experiment_id]) if answer is AnswerKind.LAW else None,
         runs=tuple(runs),
     )
-
-
-def _fit(analysis: Analysis, experiment_id: str) -> FitReport | None:
-    try:
-        return analysis.fit([experiment_id])
-    except FitError:
-        return None

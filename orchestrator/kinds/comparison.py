@@ -10,14 +10,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.design import CandidateDesign, Cell, ComparisonDesign, Equal
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.experiment import Experiment, PlannedRun, RunBudget
-from orchestrator.kinds.fields import LearningRates, OwnSchedule, Seeds, write_out_schedule
+from orchestrator.kinds.fields import LearningRates, NamedOptimizer, Seeds, write_out_schedule
 from orchestrator.kinds.tuning import METHODS, Tuning
-from orchestrator.names import CandidateName
 from orchestrator.tuning.coordinate import CoordinateDescent
 from orchestrator.tuning.line import Grid, LineSearch, spread_shift
 from orchestrator.tuning.random_search import RandomSearch
@@ -27,10 +25,8 @@ from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_de
 from worker.spec.parts import USUAL_DECAY_SHARE
 from worker.spec.run import (
     EmaDecay,
-    OptimizerName,
     OptimizerSpec,
     Resources,
-    Rules,
     RunSpec,
     Workload,
     averaging_faults,
@@ -46,25 +42,15 @@ MAX_RUNS = 10_000
 """The most runs of one experiment: 10,000 runs keep the submitting transaction below a few seconds."""
 
 
-class Candidate(Spec):
+class Candidate(NamedOptimizer):
     """An optimizer of a comparison."""
 
-    optimizer: OptimizerName
-    """A name of the catalog: `adapm-bench optimizers`."""
     learning_rates: LearningRates
     """One, or several: tuning starts at the middle one, `tuning.method: grid` tries all."""
-    options: dict[str, Scalar] = Field(default_factory=dict)
-    """Options that differ from the optimizer's defaults."""
     warmup_steps: CountOrZero | None = omit_default(None)
     """Steps of the warm-up; null: the workload's."""
-    schedule: OwnSchedule | None = omit_default(None)
-    """Schedule after the warm-up; null: the workload's, but a constant rate for schedule-free AdamW."""
     ema_decay: EmaDecay | None = omit_default(None)
     """The candidate's own `workload.ema_decay`; null: the workload's."""
-    rules: Rules = omit_default(())
-    """Moments of some blocks instead of the optimizer's plan: `"*.mlp.*.weight=rank:8"`; later rules win."""
-    label: CandidateName | None = None
-    """The candidate's name in tables; needed if an optimizer occurs twice. Default: the optimizer's name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -80,15 +66,6 @@ class Candidate(Spec):
             faults += averaging_faults(self.ema_decay, self.optimizer, ("ema_decay",))
             raise_faults(type(self).__name__, faults)
         return self
-
-    def name(self) -> str:
-        """Return the candidate's name in tables, figures and colours."""
-        return self.label or self.optimizer
-
-    def title(self) -> str:
-        """Return the candidate's name in sentences."""
-        entry = catalog.find(self.optimizer)
-        return self.label or (entry.title if entry else self.optimizer)
 
     def own_rate(self) -> float:
         """Return the middle one of its learning rates, at which tuning starts."""

@@ -6,9 +6,11 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field
 
 from optim import catalog
+from optim.catalog import Scalar
+from orchestrator.names import CandidateName
 from worker.schema import Spec, SpecFault, omit_default
 from worker.spec.parts import DecayShare, FinalLrRatio, ScheduleShape
-from worker.spec.run import LearningRate, Seed, Workload
+from worker.spec.run import LearningRate, OptimizerName, Rules, Seed, Workload
 
 Value = TypeVar("Value", int, float)
 
@@ -54,6 +56,30 @@ class OwnSchedule(Spec):
             return []
         allowed = "says when `wsd` decays; leave it out, or give the candidate the shape wsd"
         return [((*location, "decay_share"), self.decay_share, allowed)]
+
+
+class NamedOptimizer(Spec):
+    """The fields that candidates of comparisons and of sweeps share."""
+
+    optimizer: OptimizerName
+    """A name of the catalog: `adapm-bench optimizers`."""
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    """Options that differ from the optimizer's defaults."""
+    schedule: OwnSchedule | None = omit_default(None)
+    """Schedule after the warm-up; null: the workload's, but a constant rate for schedule-free AdamW."""
+    rules: Rules = omit_default(())
+    """Moments of some blocks instead of the optimizer's plan: `"*.mlp.*.weight=rank:8"`; later rules win."""
+    label: CandidateName | None = None
+    """The candidate's name in tables; needed if an optimizer occurs twice. Default: the optimizer's name."""
+
+    def name(self) -> str:
+        """Return the candidate's name in tables, figures and colours."""
+        return self.label or self.optimizer
+
+    def title(self) -> str:
+        """Return the candidate's name in sentences."""
+        entry = catalog.find(self.optimizer)
+        return self.label or (entry.title if entry else self.optimizer)
 
 
 def write_out_schedule(fields: Any) -> Any:

@@ -15,8 +15,7 @@ from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.design import Cell
 from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
 from orchestrator.kinds.experiment import AnswerKind, Experiment, PlannedRun, RunBudget
-from orchestrator.kinds.fields import OwnSchedule, write_out_schedule
-from orchestrator.names import CandidateName
+from orchestrator.kinds.fields import NamedOptimizer, write_out_schedule
 from orchestrator.tuning.line import LARGEST_RATE
 from orchestrator.tuning.search_spaces import (
     Choice,
@@ -30,11 +29,9 @@ from orchestrator.tuning.search_spaces import (
     suggested_range,
     suggested_rates,
 )
-from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
+from worker.schema import SpecFault, is_stored, raise_faults
 from worker.spec.run import (
     LearningRate,
-    OptimizerName,
-    Rules,
     RunSpec,
     Seed,
     Workload,
@@ -55,24 +52,14 @@ STOPPING = frozenset({"asha", "tpe-hyperband"})
 """Algorithms that end trials before their budget."""
 
 
-class SearchedCandidate(Spec):
+class SearchedCandidate(NamedOptimizer):
     """An optimizer of a sweep."""
 
-    optimizer: OptimizerName
-    """A name of the catalog: `adapm-bench optimizers`."""
     lr: LearningRate | None = None
     """The learning rate, if `space` has none; null: the centre of the catalog's grid."""
-    options: dict[str, Scalar] = Field(default_factory=dict)
-    """Options that differ from the optimizer's defaults."""
-    schedule: OwnSchedule | None = omit_default(None)
-    """Schedule after the warm-up; null: the workload's, but a constant rate for schedule-free AdamW."""
-    rules: Rules = omit_default(())
-    """Moments of some blocks instead of the optimizer's plan: `"*.mlp.*.weight=rank:8"`; later rules win."""
     space: Annotated[dict[str, Domain], Field(min_length=1, max_length=16)]
     """Domains of `lr`, `warmup_steps`, options of the optimizer, or `rule:PATTERN` (moments of the matching blocks).
     Default: `lr`, around the centre of the catalog's grid."""
-    label: CandidateName | None = None
-    """The candidate's name in tables; needed if an optimizer occurs twice. Default: the optimizer's name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -137,15 +124,6 @@ class SearchedCandidate(Spec):
         option = catalog.entry(self.optimizer).option(name)
         assert option is not None  # unknown names are refused before
         return option.fault(value)
-
-    def name(self) -> str:
-        """Return the candidate's name in tables, figures and colours."""
-        return self.label or self.optimizer
-
-    def title(self) -> str:
-        """Return the candidate's name in sentences."""
-        entry = catalog.find(self.optimizer)
-        return self.label or (entry.title if entry else self.optimizer)
 
     def ranges(self) -> dict[str, Range]:
         """Return the space of a valid candidate, in one order however it was written: the learning rate first."""

@@ -1,19 +1,18 @@
 """Retention: which checkpoints of runs stay, on the disk and in a remote folder; a duty deletes the others.
 
 A run with a result resumes from none, whatever became of its worker's own cleaning. A failed or cancelled one keeps
-its last, so that it can be looked into or tried again, unless the operator wants none kept. Where `best` are kept,
-every run keeps the one with its lowest validation loss, too. Logs are always left, but for those of experiments that
-were deleted and can no longer be restored: of these nothing stays (`removal.py`).
+its last, so that it can be looked into or tried again, unless the operator wants none kept. Logs are always left, but
+for those of experiments that were deleted and can no longer be restored: of these nothing stays (`removal.py`).
 
 To a remote folder workers only add; the service alone deletes. Of a run that goes on stay there the newest two that it
-has told of, for an attempt resumes from nothing else, the best one that it has told of, and whatever is newer: it may
-be told of any moment. What an attempt left is older than all of its successors', whatever its step: the run went on
-without it. What belongs to no run of this database is left alone.
+has told of, for an attempt resumes from nothing else, and whatever is newer: it may be told of any moment. What an
+attempt left is older than all of its successors', whatever its step: the run went on without it. What belongs to no run
+of this database is left alone.
 """
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +28,7 @@ from orchestrator.store.leadership import Duty
 from orchestrator.store.run_rows import lock_run
 from orchestrator.store.tables import checkpoints, runs
 from worker.errors import RemoteFolderError
-from worker.remote.checkpoints import Kind, RemoteCheckpoint, complete_checkpoints, parse_checkpoint_name
+from worker.remote.checkpoints import RemoteCheckpoint, complete_checkpoints, parse_checkpoint_name
 from worker.remote.folder import RemoteFolder
 
 log = structlog.get_logger(__name__)
@@ -37,30 +36,24 @@ log = structlog.get_logger(__name__)
 EVERY_SECONDS = 60.0
 FOLDER = "checkpoints"
 """The folder in a run's folder in which its worker keeps them (`worker/run.py`)."""
-LIVE_CHECKPOINTS: Mapping[Kind, int] = {"step": 2, "best": 1}
+LIVE_CHECKPOINTS = 2
 """The number of checkpoints that a live run keeps in a remote folder: the newest, and the one before in case the newest
 turns out damaged; as on a worker's disk."""
-Keep = Literal["best", "last", "none"]
-NewestCheckpoints = Mapping[Kind, RemoteCheckpoint]
-"""The newest checkpoint of each kind that the service has heard of; whether it is in the folder it cannot know."""
+Keep = Literal["last", "none"]
 
 
-def kept_checkpoints(status: RunStatus, keep: Keep) -> Mapping[Kind, int]:
-    """Return the number of kept checkpoints of an ended run to continue from, and whether the one with its lowest loss
-    is kept."""
-    return {"step": int(status is not RunStatus.SUCCEEDED and keep != "none"), "best": int(keep == "best")}
+def kept_checkpoints(status: RunStatus, keep: Keep) -> int:
+    """Return the number of kept checkpoints of an ended run, to continue from."""
+    return int(status is not RunStatus.SUCCEEDED and keep != "none")
 
 
-def forget_checkpoints(connection: sa.Connection, run_id: str, policy: Mapping[Kind, int]) -> None:
-    """Forget the checkpoints of a run that no longer exist."""
+def forget_checkpoints(connection: sa.Connection, run_id: str, count: int) -> None:
+    """Forget all but the newest `count` checkpoints of a run."""
     columns = checkpoints.c
-    key = sa.tuple_(columns.attempt, columns.step)
-    for kind, count in policy.items():
-        is_kind = columns.val_loss.is_(None) if kind == "step" else columns.val_loss.is_not(None)
-        of_kind = sa.and_(columns.run_id == run_id, is_kind)
-        by_age = sa.select(columns.attempt, columns.step).order_by(columns.attempt.desc(), columns.step.desc())
-        newest = by_age.where(of_kind)
-        connection.execute(sa.delete(checkpoints).where(of_kind, key.not_in(newest.limit(count))))
+    by_age = sa.select(columns.attempt, columns.step).order_by(columns.attempt.desc(), columns.step.desc())
+    newest = by_age.where(columns.run_id == run_id).limit(count)
+    is_forgotten = sa.tuple_(columns.attempt, columns.step).not_in(newest)
+    connection.execute(sa.delete(checkpoints).where(columns.run_id == run_id, is_forgotten))
 
 
 class Retention(Duty):
@@ -106,15 +99,14 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
     return pruned
 
 
-def _has_surplus(folder: Path, policy: Mapping[Kind, int]) -> bool:
-    surplus = _local_surplus(folder, policy)
-    return bool(surplus) or not any(folder.glob("*.json"))
+def _has_surplus(folder: Path, count: int) -> bool:
+    return bool(_local_surplus(folder, count)) or not any(folder.glob("*.json"))
 
 
-def _local_surplus(folder: Path, policy: Mapping[Kind, int]) -> list[Path]:
-    """Return the notices of the checkpoints that are to be deleted."""
-    notices = {kind: sorted(folder.glob(f"{kind}-*.json")) for kind in policy}
-    return [notice for kind, count in policy.items() for notice in notices[kind][: max(len(notices[kind]) - count, 0)]]
+def _local_surplus(folder: Path, count: int) -> list[Path]:
+    """Return the notices of the checkpoints that are to be deleted: all but the newest `count`."""
+    notices = sorted(folder.glob("*.json"))
+    return notices[: max(len(notices) - count, 0)]
 
 
 def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> bool:
@@ -127,15 +119,15 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
         locked_run = lock_run(database, connection, run_id)
         if locked_run is None or locked_run[0].status not in TERMINAL:
             return False
-        counts = kept_checkpoints(locked_run[0].status, keep)
-        _prune_folder(folder, counts)
-        forget_checkpoints(connection, run_id, counts)
+        count = kept_checkpoints(locked_run[0].status, keep)
+        _prune_folder(folder, count)
+        forget_checkpoints(connection, run_id, count)
         return True
 
 
-def _prune_folder(folder: Path, policy: Mapping[Kind, int]) -> None:
+def _prune_folder(folder: Path, count: int) -> None:
     """Remove the surplus, notices first, for a state without one is no checkpoint."""
-    for notice in _local_surplus(folder, policy):
+    for notice in _local_surplus(folder, count):
         notice.unlink(missing_ok=True)
         notice.with_suffix(".pt").unlink(missing_ok=True)
     if not any(folder.glob("*.json")):
@@ -148,10 +140,10 @@ def prune_remote(
     """Delete what no run needs there; returns how many files went. Raises `RemoteFolderError`."""
     names = _group_by_run(folder.sizes())
     removed = 0
-    for run_id, (status, known_checkpoints) in _read_runs(database, names).items():
+    for run_id, (status, newest) in _read_runs(database, names).items():
         if stopping():
             break
-        superfluous = remote_surplus(names[run_id], status, known_checkpoints, keep)
+        superfluous = remote_surplus(names[run_id], status, newest, keep)
         if superfluous and status in TERMINAL:
             superfluous = _forget_remote_surplus(database, run_id, names[run_id], keep)
         folder.remove(f"{run_id}/{name}" for name in superfluous)
@@ -161,25 +153,17 @@ def prune_remote(
     return removed
 
 
-def remote_surplus(names: Sequence[str], status: RunStatus, reported: NewestCheckpoints, keep: Keep) -> list[str]:
-    """Return the files of one run that are to be deleted."""
+def remote_surplus(names: Sequence[str], status: RunStatus, newest: RemoteCheckpoint | None, keep: Keep) -> list[str]:
+    """Return the files of one run that are to be deleted: all but the newest whole ones up to the `newest` that was
+    told of, and what is newer."""
     has_ended = status in TERMINAL
-    counts = kept_checkpoints(status, keep) if has_ended else LIVE_CHECKPOINTS
-    # Before any of a kind is told of, each may be the one that will be.
-    kinds = [kind for kind in counts if has_ended or kind in reported]
-    return [name for kind in kinds for name in _surplus_of_kind(names, kind, counts[kind], reported.get(kind))]
-
-
-def _surplus_of_kind(names: Sequence[str], kind: Kind, count: int, newest: RemoteCheckpoint | None) -> list[str]:
-    """Return the files of that kind but for the newest `count` whole ones up to the one told of, and what is newer."""
-    files = [
-        (name, parsed_name[0])
-        for name in names
-        if (parsed_name := parse_checkpoint_name(name)) is not None and parsed_name[0].kind == kind
-    ]
+    if newest is None and not has_ended:
+        return []  # before any is told of, each may be the one that will be
+    count = kept_checkpoints(status, keep) if has_ended else LIVE_CHECKPOINTS
+    files = [(name, parsed[0]) for name in names if (parsed := parse_checkpoint_name(name)) is not None]
     if count == 0:
         return [name for name, _ in files]
-    settled = [checkpoint for checkpoint in complete_checkpoints(names, kind) if newest is None or checkpoint <= newest]
+    settled = [checkpoint for checkpoint in complete_checkpoints(names) if newest is None or checkpoint <= newest]
     return [name for name, checkpoint in files if checkpoint < settled[-count]] if len(settled) >= count else []
 
 
@@ -191,18 +175,19 @@ def _group_by_run(names: Iterable[str]) -> dict[str, list[str]]:
     return dict(names_by_run)
 
 
-def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, NewestCheckpoints]]:
-    """Return the state and the known checkpoints of each of these runs that exists."""
-    runs_by_id: dict[str, tuple[RunStatus, NewestCheckpoints]] = {}
+def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, RemoteCheckpoint | None]]:
+    """Return the state and the newest known checkpoint of each of these runs that exists; whether that is in the folder
+    the service cannot know."""
+    runs_by_id: dict[str, tuple[RunStatus, RemoteCheckpoint | None]] = {}
     with database.reading() as connection:
         for slice_ids in id_slices(run_ids):
-            checkpoints_by_run = _read_checkpoints(connection, slice_ids)
+            newest_by_run = _newest_checkpoints(connection, slice_ids)
             for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(slice_ids))):
-                runs_by_id[row.id] = row.status, checkpoints_by_run.get(row.id, {})
+                runs_by_id[row.id] = row.status, newest_by_run.get(row.id)
     return runs_by_id
 
 
-def _read_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, NewestCheckpoints]:
+def _newest_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, RemoteCheckpoint]:
     columns = checkpoints.c
     newest = (
         sa.select(columns.run_id, columns.attempt, sa.func.max(columns.step).label("step"))
@@ -210,13 +195,8 @@ def _read_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict
         .group_by(columns.run_id, columns.attempt)
         .order_by(columns.attempt)
     )
-    newest_by_run: dict[str, dict[Kind, RemoteCheckpoint]] = {}
-    for row in connection.execute(newest):
-        checkpoint = RemoteCheckpoint(attempt=row.attempt, step=row.step, kind="step")
-        newest_by_run.setdefault(row.run_id, {})["step"] = checkpoint
-    for row in connection.execute(newest.where(columns.val_loss.is_not(None))):
-        newest_by_run[row.run_id]["best"] = RemoteCheckpoint(attempt=row.attempt, step=row.step, kind="best")
-    return {**newest_by_run}
+    rows = connection.execute(newest)
+    return {row.run_id: RemoteCheckpoint(attempt=row.attempt, step=row.step) for row in rows}
 
 
 def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str], keep: Keep) -> list[str]:
@@ -230,6 +210,6 @@ def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str]
         if locked_run is None or locked_run[0].status not in TERMINAL:
             return []
         status = locked_run[0].status
-        reported = _read_checkpoints(connection, [run_id]).get(run_id, {})
+        newest = _newest_checkpoints(connection, [run_id]).get(run_id)
         forget_checkpoints(connection, run_id, kept_checkpoints(status, keep))
-        return remote_surplus(names, status, reported, keep)
+        return remote_surplus(names, status, newest, keep)

@@ -7,7 +7,7 @@ import numpy as np
 from orchestrator.analysis import comparison
 from orchestrator.analysis.cells import cell_records, comparisons, select_cell
 from orchestrator.analysis.comparison import ValidationCurve, comparison_design
-from orchestrator.analysis.laws.fit import fit_experiments
+from orchestrator.analysis.laws.fit import FitError, fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, performance_profiles
@@ -129,6 +129,13 @@ class Analysis:
         measured = self._comparisons(experiment_ids)
         tokenizer = measured[0][0].spec.workload.data.tokenizer
         return fit_experiments(measured, form=form, predict=[target(size, tokenizer) for size in predict])
+
+    def law(self, experiment_ids: Sequence[str], form: FormName | None = None) -> FitReport | None:
+        """Return the scaling laws of `fit`; None if there can be none."""
+        try:
+            return self.fit(experiment_ids, form=form)
+        except FitError:
+            return None
 
     def _comparisons(self, experiment_ids: Sequence[str]) -> list[ExperimentWithRuns]:
         """Return the comparisons of these experiments, each once: of a scaling experiment its cells."""

@@ -46,7 +46,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
     runs, footprints = Runs(database, policy, storage), Footprints(storage.footprints_folder())
     source = StoredExperiments(database)
     monitor = Monitor(database, storage, free_bytes=settings.free_bytes)
-    specifications = Specifications(storage, runs, footprints, source, monitor)
+    specifications = Specifications(storage, runs, footprints, source)
     analysis = Analysis(source.read, source.curves)
     external_runs = ExternalRuns(database, most_runs=settings.external_runs)
     return Services(
@@ -63,7 +63,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
         runs=runs,
         analysis=analysis,
         specifications=specifications,
-        attempts=Attempts(database, policy, storage, keep_best=settings.keep_checkpoints == "best"),
+        attempts=Attempts(database, policy, storage),
         monitor=monitor,
         keyring=Keyring(database),
         audit=AuditLog(database, keep_days=settings.audit_days),

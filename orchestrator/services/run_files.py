@@ -22,7 +22,7 @@ from worker.reporting.log import open_log
 SPECIFICATION: Final = "specification.json"
 RESULT: Final = "result.json"
 _LOG: Final = re.compile(r"attempt-([1-9]\d{0,8})(-process-[1-9]\d{0,5})?\.log")
-_CHECKPOINT: Final = re.compile(r"(step|best)-\d{9,16}\.pt")
+_CHECKPOINT: Final = re.compile(r"step-\d{9,16}\.pt")
 
 
 def list_files(storage: Storage, run: RunRecord, notices: Sequence[CheckpointNotice]) -> tuple[RunFile, ...]:
@@ -82,7 +82,6 @@ def _checkpoint(folder: Path, notice: CheckpointNotice) -> RunFile:
         attempt=notice.attempt,
         step=notice.step,
         sha256=notice.sha256,
-        val_loss=notice.val_loss,
         place=notice.path,
         is_here=size_bytes == notice.size_bytes,
     )

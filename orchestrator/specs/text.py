@@ -112,7 +112,12 @@ class SpecLoader(yaml.SafeLoader):
                 problem = f"{key.value!r} is given twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             keys.add(str(key.value))
-        return super().construct_mapping(node, deep=deep)
+        mapping = super().construct_mapping(node, deep=deep)
+        for name in mapping:
+            if not isinstance(name, str | int | float | None):
+                problem = f"the name of a field must be text, not {name!r}"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return mapping
 
 
 SpecLoader.yaml_implicit_resolvers = {
@@ -150,21 +155,7 @@ def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, A
 
 
 def _yaml(text: str) -> Any:
-    value = yaml.load(text, Loader=SpecLoader)  # noqa: S506 - a SafeLoader
-    _check_names(value, set())
-    return value
-
-
-def _check_names(value: Any, visited_ids: set[int]) -> None:
-    """Raise `ValueError` for the name of a field that is none in JSON."""
-    if not isinstance(value, dict | list) or id(value) in visited_ids:
-        return
-    visited_ids.add(id(value))
-    for name in value if isinstance(value, dict) else ():
-        if not isinstance(name, str | int | float | None):
-            raise ValueError(f"the name of a field must be text, not {name!r}")
-    for content in value.values() if isinstance(value, dict) else value:
-        _check_names(content, visited_ids)
+    return yaml.load(text, Loader=SpecLoader)  # noqa: S506 - a SafeLoader
 
 
 def _json(text: str) -> Any:

@@ -278,7 +278,6 @@ checkpoints = _attempt_table(
     Column("size_bytes", sa.BigInteger, nullable=False),
     Column("sha256", sa.Text, nullable=False),
     Column("recorded_at", sa.Double, nullable=False),
-    Column("val_loss", sa.Double, nullable=True),  # the last one taken before it
 )
 
 outbox = Table(
@@ -318,7 +317,6 @@ leaders = Table(
     Column("holder", sa.Text, nullable=False),
     Column("term", sa.BigInteger, nullable=False),  # rises each time that another holder takes over
     Column("expires_at", sa.Double, nullable=False),
-    Column("nodes", JsonText),  # JSON: the largest machines that a dispatcher has
 )
 
 keys = Table(
@@ -411,7 +409,6 @@ webhooks = Table(
     Column("experiment_id", sa.Text, nullable=True),  # null tells of all
     Column("key_id", sa.Text, nullable=True),  # who added it
     Column("secret_hash", sa.Text, nullable=False),  # SHA-256 of what signs, which is kept nowhere
-    Column("idempotency_key", sa.Text, nullable=True, unique=True),  # SHA-256 of the caller's key and of theirs
     Column("created_at", sa.Double, nullable=False),
 )
 

@@ -56,7 +56,7 @@ def gather(
 
 def machine(environment: Environment) -> Machine:
     """Return the machine of a measurement, without the host's name."""
-    return Machine(**{name: getattr(environment, name) for name in Machine.model_fields})
+    return Machine(**environment.model_dump(exclude={"host"}))
 
 
 def round_figures(value: float) -> float:

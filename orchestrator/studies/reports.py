@@ -4,12 +4,10 @@
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from threading import Lock
 
-from orchestrator.analysis.laws.fit import FitError
-from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
@@ -74,18 +72,12 @@ class Studies:
             sweep=self._analysis.sweep,
             runs=self._runs.read_all,
             observations=self._runs.observations,
-            fit=self._fit,
+            fit=self._analysis.law,
         )
         result = gather(study, figures_of(study.name), scale, ids, source)
         with self._lock:
             self._gathered[study.name, scale] = (versions, result)
         return result
-
-    def _fit(self, experiment_ids: Sequence[str], form: FormName) -> FitReport | None:
-        try:
-            return self._analysis.fit(experiment_ids, form=form)
-        except FitError:
-            return None
 
 
 def _summary(study: Study, experiment: Experiment, own_result: OwnResult) -> StudySummary:

@@ -16,7 +16,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.records import Difference, Interval, OpenInterval
 from orchestrator.studies.study import StudyScale
 from worker.files import write_atomically
-from worker.records.result import Finite, Record, Verdict
+from worker.records.result import Environment, Finite, Record, Verdict
 from worker.words import pluralize
 
 
@@ -108,19 +108,10 @@ class PartResult(Record):
         return {run.seed: run.loss for run in self.runs_of(candidate) if run.ended_well() and run.loss is not None}
 
 
-class Machine(Record):
-    """The machine of a measurement."""
+class Machine(Environment):
+    """The machine of a measurement, without its name."""
 
-    device: str
-    device_name: str
-    threads: int
-    python: str
-    torch: str
-    transformers: str
-    platform: str
-    cuda: str | None = None
-    driver: str | None = None
-    commit: str | None = None
+    host: str = ""
 
     def sentence(self) -> str:
         """Return one line for people, without the commit, which the stored result has."""

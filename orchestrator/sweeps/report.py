@@ -13,17 +13,8 @@ from orchestrator.analysis.comparison import SECONDS_PER_HOUR, device_names
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
-from orchestrator.records import (
-    TENSORS,
-    CandidateRow,
-    Comparison,
-    Conclusion,
-    ExperimentRecord,
-    Interval,
-    LearningRateRow,
-    RunRecord,
-)
+from orchestrator.kinds.sweep import SearchedCandidate, SweepSpec
+from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
 from orchestrator.sweeps.trials import as_candidate
 from orchestrator.tuning.search_spaces import Choice, share_of
@@ -127,21 +118,6 @@ def comparison_of_the_best(sweep: SweepReport, spec: SweepSpec, seed_count: int,
     )
 
 
-def outline(experiment: ExperimentRecord, sweep: SweepReport) -> Comparison:
-    """Return a sweep as lists of experiments show it: each optimizer by its best trial, without any claim."""
-    return Comparison(
-        experiment_id=sweep.experiment_id,
-        name=sweep.name,
-        complete=sweep.complete,
-        baseline=sweep_spec(experiment).candidates[0].name(),
-        device=sweep.device,
-        loss_name=sweep.loss_name,
-        loss_unit=sweep.loss_unit,
-        rows=tuple(_outline_row(finding, sweep.trials) for finding in sweep.findings),
-        notes=sweep.notes,
-    )
-
-
 def _trial(spec: SweepSpec, run: RunRecord) -> TrialRow:
     result = run.result
     # What was tried is not known of a damaged trial, so that nothing follows from how good it was.
@@ -239,41 +215,3 @@ def _notes(
             f"All trials have seed {spec.seed}, and the best of many is flattered by it: compare the best ones over "
             f"fresh seeds (adapm-bench clone {experiment.id} --more-seeds 3)."
         )
-
-
-def _outline_row(finding: SweepFinding, trials: Sequence[TrialRow]) -> CandidateRow:
-    candidate_trials = [trial for trial in trials if trial.candidate == finding.candidate]
-    best = finding.best
-    loss = None if best is None or best.objective is None else Interval(mean=best.objective, low=None, high=None, n=1)
-    rate = best.parameters.get(LR) if best else None
-    tried = LearningRateRow(
-        lr=float(rate) if isinstance(rate, int | float) else 0.0,
-        val_loss=loss,
-        runs_ended=sum(trial.status in TERMINAL for trial in candidate_trials),
-        runs_total=len(candidate_trials),
-        diverged=finding.diverged,
-        out_of_memory=finding.out_of_memory,
-        run_ids=tuple(trial.run_id for trial in candidate_trials),
-    )
-    return CandidateRow(
-        candidate=finding.candidate,
-        optimizer=finding.optimizer,
-        title=finding.title,
-        is_baseline=False,
-        best_lr=float(rate) if isinstance(rate, int | float) else None,
-        edge_of_grid=LR in finding.at_edge,
-        val_loss=loss,
-        difference=None,
-        optimizer_state_bytes=best.optimizer_state_bytes if best else None,
-        parameter_bytes=None,
-        peak_memory_bytes=best.peak_memory_bytes if best else None,
-        peak_memory_kind=TENSORS if best and best.peak_memory_bytes is not None else None,
-        step_seconds=None,
-        optimizer_seconds=None,
-        tokens_per_second=None,
-        device_hours=sum(trial.device_seconds for trial in candidate_trials) / SECONDS_PER_HOUR,
-        verdict="the best trial of one seed",
-        conclusion=Conclusion.NO_LOSS if loss is None else Conclusion.UNDECIDED,
-        learning_rates=(tried,),
-        verdicts={},
-    )

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Final, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from worker.records.columns import PointColumns
 from worker.records.result import Finite, Observation, Point, Record, Seconds, StoredText, TextSamples, Whole
@@ -28,14 +28,13 @@ from worker.spec.run import RunSpec
 class CheckpointNotice(Record):
     """A checkpoint that is complete on disk."""
 
+    model_config = ConfigDict(extra="ignore")  # notices of earlier versions say a validation loss, too
+
     step: Whole
     path: StoredText
     """The path on the worker's machine; once it is copied to a remote folder, its URL there."""
     size_bytes: Whole
     sha256: StoredText
-    val_loss: Finite | None = None
-    """The loss of the run's best checkpoint, which is kept for it: the lowest validation loss so far; null for all
-    others."""
     attempt: Whole | None = None
     """The attempt that wrote it; null of those that were written before this was noted."""
 
@@ -64,8 +63,6 @@ class Assignment(Record):
     before, and anything behind it is void."""
     micro_batch_sequences: int | None = None
     """Instead of the specification's, since an earlier attempt ran out of memory."""
-    keep_best: bool = False
-    """Keep the checkpoint with the lowest validation loss, also beyond the result."""
     checkpoint_url: str | None = None
     """The run's remote folder, which checkpoints are copied to."""
     dataset_url: str | None = None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -19,10 +19,9 @@ from worker.errors import RemoteFolderError
 from worker.records.protocol import CheckpointNotice
 from worker.remote.folder import RemoteFolder
 
-Kind = Literal["step", "best"]
 STATE: Final = ".pt"
 NOTICE: Final = ".json"
-_NAME: Final = re.compile(r"attempt-(\d+)/(step|best)-(\d+)\.(pt|json)")
+_NAME: Final = re.compile(r"attempt-(\d+)/step-(\d+)\.(pt|json)")
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -31,32 +30,27 @@ class RemoteCheckpoint:
 
     attempt: int
     step: int
-    kind: Kind
 
     @property
     def stem(self) -> str:
         """The common beginning of its two files' names."""
-        return f"attempt-{self.attempt:04d}/{self.kind}-{self.step:09d}"
+        return f"attempt-{self.attempt:04d}/step-{self.step:09d}"
 
 
 def parse_checkpoint_name(name: str) -> tuple[RemoteCheckpoint, str] | None:
     """Return the checkpoint that a file belongs to, and the file's ending; None for any other file."""
     if (match := _NAME.fullmatch(name)) is None:
         return None
-    attempt, kind, step, ending = match.groups()
-    return RemoteCheckpoint(attempt=int(attempt), kind=cast(Kind, kind), step=int(step)), f".{ending}"
+    attempt, step, ending = match.groups()
+    return RemoteCheckpoint(attempt=int(attempt), step=int(step)), f".{ending}"
 
 
-def complete_checkpoints(names: Iterable[str], kind: Kind) -> list[RemoteCheckpoint]:
-    """Return the checkpoints of that kind that have both of their files, the latest last."""
+def complete_checkpoints(names: Iterable[str]) -> list[RemoteCheckpoint]:
+    """Return the checkpoints that have both of their files, the latest last."""
     endings: dict[RemoteCheckpoint, set[str]] = {}
     for checkpoint, ending in filter(None, map(parse_checkpoint_name, names)):
         endings.setdefault(checkpoint, set()).add(ending)
-    return sorted(
-        checkpoint
-        for checkpoint, file_endings in endings.items()
-        if checkpoint.kind == kind and file_endings == {STATE, NOTICE}
-    )
+    return sorted(checkpoint for checkpoint, file_endings in endings.items() if file_endings == {STATE, NOTICE})
 
 
 class RemoteCheckpoints:
@@ -80,7 +74,7 @@ class RemoteCheckpoints:
     def counted_checkpoints(self, steps: Mapping[int, int], after: tuple[int, int]) -> list[RemoteCheckpoint]:
         """Return the checkpoints of earlier attempts up to the step of each that counts, and later than the attempt and
         step in `after`; latest first. Raises `RemoteFolderError`."""
-        checkpoints = complete_checkpoints(self.folder.sizes(), "step")
+        checkpoints = complete_checkpoints(self.folder.sizes())
         later = [checkpoint for checkpoint in reversed(checkpoints) if after < (checkpoint.attempt, checkpoint.step)]
         return [
             checkpoint

@@ -15,6 +15,8 @@ from worker.repeating import Repeating
 from worker.reporting.client import CHECKPOINT, FAIL, FINISH, HEARTBEAT, STOPPED, ServiceClient, Verb
 from worker.reporting.outbox import ReportOutbox, Spool, reports
 from worker.reporting.reporter import Reporter
+from worker.reporting.story import Story
+from worker.spec.run import RunSpec
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +26,12 @@ PATIENCE_SECONDS: Final = 3_600.0
 
 
 class HttpReporter(Reporter):
-    """Reports one attempt. Use it in a `with`: threads run from entry to exit."""
+    """Reports one attempt, and tells its log. Use it in a `with`: threads run from entry to exit."""
 
     def __init__(
         self,
         service: ServiceClient,
+        spec: RunSpec,
         *,
         attempt: int,
         run_folder: Path,
@@ -38,7 +41,7 @@ class HttpReporter(Reporter):
         patience_seconds: float = PATIENCE_SECONDS,
         first_step: int = 0,
     ) -> None:
-        self._service, self._clock = service, clock
+        self._service, self._clock, self._story = service, clock, Story(spec)
         self._patience_seconds = patience_seconds
         self._spool = Spool(run_folder / SPOOL_FOLDER, attempt)
         self._outbox = ReportOutbox(service.post, self._spool, flush_seconds=flush_seconds)
@@ -72,6 +75,7 @@ class HttpReporter(Reporter):
             for path in inherited:
                 path.unlink(missing_ok=True)
         self._step = after_step or 0
+        self._story.begin(after_step)
 
     def command(self) -> Command:
         """Return the last heartbeat's answer; raises `LeaseRevokedError` or `ReportRefusedError` if that was the
@@ -83,6 +87,7 @@ class HttpReporter(Reporter):
     def point(self, point: Point) -> None:
         self._step = point.step
         self._outbox.add_point(point)
+        self._story.point(point)
 
     def observe(self, observation: Observation | TextSamples) -> None:
         self._outbox.add_observation(observation)
@@ -92,17 +97,21 @@ class HttpReporter(Reporter):
 
     def checkpoint(self, notice: CheckpointNotice) -> None:
         self._outbox.add(CHECKPOINT, notice.model_dump_json().encode())
+        self._story.checkpoint(notice.step)
 
     def note(self, text: str) -> None:
-        """Queue a heartbeat that tells it: the word must arrive, whatever becomes of the others."""
+        """Log it, and queue a heartbeat that tells it: the word must arrive, whatever becomes of the others."""
+        logger.warning("%s", text)
         heartbeat = Heartbeat(step=self._step, device_seconds=self._clock.seconds(), note=text[:NOTE_CHARACTERS])
         self._outbox.add(HEARTBEAT, heartbeat.model_dump_json().encode())
 
     def finish(self, result: Result) -> None:
         self._deliver(FINISH, result)
+        self._story.end(result)
 
     def report_stop(self, stopped: Stopped) -> None:
         self._deliver(STOPPED, stopped)
+        logger.info("stopped at step %d: %s", stopped.step, stopped.command.value)
 
     def fail(self, failure: Failure) -> None:
         self._deliver(FAIL, failure)

@@ -1,13 +1,11 @@
 """The port between a training and whoever listens: points while it runs, one result at its end.
 
-Reporter ◄── FileReporter    a folder: runs without a service
-         ◄── HttpReporter    the service (worker/reporting/http.py)
-         ◄── LoggedReporter  another one, with what people want to read of it in the log
+Reporter ◄── FileReporter  a folder: runs without a service
+         ◄── HttpReporter  the service (worker/reporting/http.py)
 
 `Reporter` itself tells nobody: it is that of all ranks but the first, which hears the commands and reports for all.
 """
 
-import logging
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -16,13 +14,6 @@ from pydantic import ValidationError
 from worker.files import write_atomically
 from worker.records.protocol import CheckpointNotice, Command, Failure, Stopped
 from worker.records.result import Observation, Point, Record, Result, TextSamples
-from worker.spec.run import RunSpec
-from worker.words import pluralize
-
-logger = logging.getLogger(__name__)
-
-MOST_LOGGED: Final = 50
-"""Lines of a log on steps, and as many on evaluations: some 15 kB in all, for a tail of a page."""
 
 
 class Reporter:
@@ -69,104 +60,6 @@ Reported = TypeVar("Reported", Point, Observation, TextSamples)
 def valid_reports(reported: list[Reported], after_step: int | None) -> list[Reported]:
     """Return the reports of earlier attempts that the attempt going on after that step does not report again."""
     return [report for report in reported if after_step is not None and report.step <= after_step]
-
-
-class LoggedReporter(Reporter):
-    """Hands on to another reporter what it is told, and writes the story of the training into the log: a bounded number
-    of lines, however long the training is."""
-
-    def __init__(self, reporter: Reporter, spec: RunSpec) -> None:
-        self._reporter = reporter
-        self._steps = spec.workload.budget.steps
-        self._unit = spec.workload.task.batch_unit
-        self._loss_name = spec.workload.task.loss_name
-        batch, length = spec.workload.budget.batch_sequences, spec.workload.data.sequence_length_tokens
-        self._step_tokens = batch * length
-        self._what = (
-            f"{spec.workload.model} with {spec.optimizer.name} at learning rate {spec.optimizer.lr:g}, "
-            f"seed {spec.seed}: {pluralize(self._steps, 'step')} of {self._step_tokens} {self._unit}"
-        )
-        evaluations = self._steps // spec.workload.evaluation.every_steps + 2
-        self._evaluations_a_line = -(-evaluations // MOST_LOGGED)
-        self._evaluations = 0
-        self._step = 0
-        self._checkpoint_step: int | None = None
-
-    def begin(self, after_step: int | None) -> None:
-        """Say what is trained, and from where on."""
-        logger.info("training %s, %s", self._what, f"going on after step {after_step}" if after_step else "from step 0")
-        self._reporter.begin(after_step)
-
-    def command(self) -> Command:
-        return self._reporter.command()
-
-    def point(self, point: Point) -> None:
-        """Tell of some steps and evaluations."""
-        self._reporter.point(point)
-        is_last = point.step >= self._steps
-        if point.val_loss is not None:
-            if self._evaluations % self._evaluations_a_line == 0 or is_last:
-                logger.info("step %d of %d: %s %.4f", point.step, self._steps, self._loss_name, point.val_loss)
-            self._evaluations += 1
-        is_due = point.step * MOST_LOGGED // self._steps > self._step * MOST_LOGGED // self._steps
-        self._step = point.step
-        if point.step and (is_due or is_last):
-            share = 100 * point.step // self._steps
-            logger.info("step %d of %d (%d %%): %s", point.step, self._steps, share, self._describe(point))
-
-    def _describe(self, point: Point) -> str:
-        seconds, loss, rate, norm = point.step_seconds, point.train_loss, point.lr, point.grad_norm
-        figures = [
-            "training loss is no number" if loss is None else f"training loss {loss:.4f}",
-            "" if rate is None else f"learning rate {rate:.3g}",
-            "" if norm is None else f"gradient norm {norm:.3g}",
-            "" if not seconds else f"{1000 * seconds:.1f} ms a step, {self._step_tokens / seconds:,.0f} {self._unit}/s",
-            "" if self._checkpoint_step is None else f"checkpoint of step {self._checkpoint_step}",
-        ]
-        return ", ".join(filter(None, figures))
-
-    def observe(self, observation: Observation | TextSamples) -> None:
-        """Hand it on: the run's page shows it."""
-        self._reporter.observe(observation)
-
-    def persist(self) -> None:
-        self._reporter.persist()
-
-    def checkpoint(self, notice: CheckpointNotice) -> None:
-        """Remember it for the next line: checkpoints come every few seconds."""
-        self._reporter.checkpoint(notice)
-        self._checkpoint_step = notice.step
-
-    def note(self, text: str) -> None:
-        """Log it, and hand it on."""
-        logger.warning("%s", text)
-        self._reporter.note(text)
-
-    def finish(self, result: Result) -> None:
-        """Say what came of it, once it is delivered."""
-        peak, parts = result.peak_memory, result.memory_breakdown
-        figures = [
-            "" if parts is None else f"{parts.peak_bytes / 1e6:,.1f} MB of tensors",
-            "" if peak.allocator_bytes is None else f"{peak.allocator_bytes / 1e6:,.1f} MB allocated",
-            f"{peak.host_rss_bytes / 1e6:,.0f} MB of the process on the host",
-        ]
-        state_mb = result.optimizer_state_bytes / 1e6
-        logger.info("peak memory: %s; optimizer state %.1f MB", ", ".join(filter(None, figures)), state_mb)
-        self._reporter.finish(result)
-        logger.info(
-            "ended after %s, %.1f s of its device: %s",
-            pluralize(result.steps, "step"),
-            result.device_seconds,
-            result.verdict_reason,
-        )
-
-    def report_stop(self, stopped: Stopped) -> None:
-        self._reporter.report_stop(stopped)
-        logger.info("stopped at step %d: %s", stopped.step, stopped.command.value)
-
-    def fail(self, failure: Failure) -> None:
-        """Hand it on: why is in the log already."""
-        self._reporter.fail(failure)
 
 
 FILES: Final[dict[Any, str]] = {

@@ -2,7 +2,6 @@
 
 step-000000120.pt     the state, loadable with `weights_only=True`
 step-000000120.json   its `CheckpointNotice` (size, SHA-256), written after it: without it there is no checkpoint
-best-000000100.pt     the state with the lowest validation loss, where it is to be kept; and its notice
 """
 
 import hashlib
@@ -24,8 +23,6 @@ logger = logging.getLogger(__name__)
 
 KEEP: Final = 2
 """Checkpoints kept: the newest, and the one before in case the newest turns out damaged."""
-BEST: Final = "best"
-"""The beginning of the names of the checkpoint with the lowest validation loss."""
 LARGEST_SHARE: Final = 0.02
 """Checkpoints may take this share of the time between them, however large the model is."""
 
@@ -49,18 +46,8 @@ class CheckpointStore:
 
         Raises `OSError` (disk full), with no trace left.
         """
-        notice = self._write(self.folder / f"step-{step:09d}.pt", step, state, None)
-        self._drop_old("step", KEEP)
-        return notice
-
-    def save_best(self, step: int, state: State, val_loss: float) -> CheckpointNotice:
-        """Write the state with the lowest validation loss so far, then drop the one before; as `save`."""
-        notice = self._write(self.folder / f"{BEST}-{step:09d}.pt", step, state, val_loss)
-        self._drop_old(BEST, 1)
-        return notice
-
-    def _write(self, path: Path, step: int, state: State, val_loss: float | None) -> CheckpointNotice:
         self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"step-{step:09d}.pt"
         # A worker that has lost its lease without knowing may write the same step: never into the same file.
         with atomic_replacement(path, durable=True) as unfinished, unfinished.open("wb") as file:
             hashing = _HashingFile(file)
@@ -68,9 +55,10 @@ class CheckpointStore:
         digest = hashing.digest.hexdigest()
         size_bytes = path.stat().st_size
         notice = CheckpointNotice(
-            step=step, path=str(path), size_bytes=size_bytes, sha256=digest, val_loss=val_loss, attempt=self._attempt
+            step=step, path=str(path), size_bytes=size_bytes, sha256=digest, attempt=self._attempt
         )
         write_atomically(path.with_suffix(".json"), notice.model_dump_json(), durable=True)
+        self._drop_old()
         return notice
 
     def newest(self, notice: CheckpointNotice | None = None, *, mapped: bool = False) -> State | None:
@@ -149,11 +137,11 @@ class CheckpointStore:
                 notices.append(notice.model_copy(update={"path": str(path.with_suffix(".pt"))}))
         return notices
 
-    def _drop_old(self, kind: str, keep: int) -> None:
+    def _drop_old(self) -> None:
         # Notices first: a state without one is no checkpoint, a notice without its state would be a damaged one.
-        for path in sorted(self.folder.glob(f"{kind}-*.json"), key=_rank)[:-keep]:
+        for path in sorted(self.folder.glob("step-*.json"), key=_rank)[:-KEEP]:
             path.unlink()
-        for path in self.folder.glob(f"{kind}-*.pt"):
+        for path in self.folder.glob("step-*.pt"):
             if not path.with_suffix(".json").exists():
                 path.unlink()
 

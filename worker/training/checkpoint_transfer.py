@@ -1,9 +1,9 @@
 """Checkpoints on their way to a remote folder, by a thread of their own: training neither waits for them nor fails.
 
-    offer ──► the newest step, the best ──thread──► remote folder ──► uploaded: where it is now
+    offer ──► the newest one ──thread──► remote folder ──► uploaded: where it is now
 
-Only the newest of each kind waits: one that is overtaken before its turn is never sent. One that cannot be sent is let
-go with a warning, and the next one is tried: it stands for all before it. Nothing is told of after the run has left.
+Only the newest one waits: one that is overtaken before its turn is never sent. One that cannot be sent is let go with a
+warning, and the next one is tried: it stands for all before it. Nothing is told of after the run has left.
 """
 
 import logging
@@ -25,10 +25,6 @@ logger = logging.getLogger(__name__)
 
 LEAVING_SECONDS: Final = 15.0
 """A run that stops waits this long for what is being sent: about as long as it is let."""
-BEST_SECONDS: Final = 600.0
-"""The time that a run with a result waits for its best checkpoint, and for no other, unless it is to leave."""
-LOOK_SECONDS: Final = 0.5
-"""The interval at which it checks whether it is to leave."""
 
 
 class CheckpointUploads:
@@ -38,16 +34,12 @@ class CheckpointUploads:
         self,
         remote: RemoteCheckpoints,
         uploaded: Callable[[CheckpointNotice], object],
-        must_leave: Callable[[], bool] = lambda: False,
         copy_logs: Callable[[], None] = lambda: None,
     ) -> None:
-        """`uploaded` is told of each, with the path that it has there; `must_leave` says that a run with its result
-        shall not wait; `copy_logs` is called behind each."""
-        self._remote, self._uploaded, self._must_leave = remote, uploaded, must_leave
-        self._copy_logs = copy_logs
-        self._waiting: dict[bool, CheckpointNotice] = {}
-        self._sending: CheckpointNotice | None = None
-        self._leaving = self._succeeded = self._left = False
+        """`uploaded` is told of each, with the path that it has there; `copy_logs` is called behind each."""
+        self._remote, self._uploaded, self._copy_logs = remote, uploaded, copy_logs
+        self._waiting: CheckpointNotice | None = None
+        self._leaving = self._left = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="checkpoint-uploads", daemon=True)
 
@@ -58,33 +50,22 @@ class CheckpointUploads:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lost = kind is not None and issubclass(kind, LeaseRevokedError)
+        # Nothing goes on from a run that has its result, and a lost one is somebody else's.
+        is_resumed = kind is not None and not issubclass(kind, LeaseRevokedError)
         with self._changed:
-            self._leaving, self._succeeded = True, kind is None
-            if self._succeeded:  # nothing goes on from a run that has its result
-                self._waiting.pop(False, None)
-            best_is_left = True in self._waiting or (self._sending is not None and _is_best(self._sending))
+            self._leaving, self._left = True, not is_resumed
             self._changed.notify_all()
-        if best_is_left if self._succeeded else not lost:
-            self._wait()
+        if is_resumed:
+            self._thread.join(LEAVING_SECONDS)
+            if self._thread.is_alive():
+                logger.warning("the last checkpoint did not reach %s in time", self._remote.folder.url)
         with self._changed:  # whatever is told of from now on would come behind the run's end
             self._left = True
-            self._waiting.clear()
-
-    def _wait(self) -> None:
-        """Wait until all is sent, patience ends or, with a result, somebody wants the run to leave: a result comes
-        first."""
-        deadline = time.monotonic() + (BEST_SECONDS if self._succeeded else LEAVING_SECONDS)
-        while self._thread.is_alive():
-            if time.monotonic() > deadline or (self._succeeded and self._must_leave()):
-                logger.warning("the last checkpoint did not reach %s in time", self._remote.folder.url)
-                return
-            self._thread.join(LOOK_SECONDS)
 
     def offer(self, notice: CheckpointNotice) -> None:
         """Send this checkpoint, which lies on this machine's disk, instead of the one that still waits."""
         with self._changed:
-            self._waiting[_is_best(notice)] = notice
+            self._waiting = notice
             self._changed.notify_all()
 
     def _work(self) -> None:
@@ -92,13 +73,11 @@ class CheckpointUploads:
             self._send(notice)
 
     def _next(self) -> CheckpointNotice | None:
-        """Return the next one to send, the one to go on from before the best one; None if no more will come."""
+        """Return the next one to send; None if no more will come."""
         with self._changed:
-            self._sending = None
             self._changed.wait_for(lambda: self._waiting or self._leaving)
-            if self._waiting:
-                self._sending = self._waiting.pop(min(self._waiting))
-            return self._sending
+            notice, self._waiting = self._waiting, None
+            return None if self._left else notice
 
     def _send(self, notice: CheckpointNotice) -> None:
         started = time.monotonic()
@@ -108,20 +87,12 @@ class CheckpointUploads:
                 "the checkpoint of step %d is at %s after %.1f s", copy.step, copy.path, time.monotonic() - started
             )
             with self._changed:
-                if not self._left and not self._is_overtaken(copy):
+                if not self._left:
                     self._uploaded(copy)
             self._copy_logs()
         except (RemoteFolderError, OSError) as error:  # an OSError of the report, where this machine's disk is full
             if Path(notice.path).exists():  # else it was overtaken twice while it waited
                 logger.warning("the checkpoint of step %d stays on this machine alone: %s", notice.step, error)
-
-    def _is_overtaken(self, notice: CheckpointNotice) -> bool:
-        """Return whether nobody wants it any more: the best one is another already, or nothing goes on from the run."""
-        return True in self._waiting if _is_best(notice) else self._succeeded
-
-
-def _is_best(notice: CheckpointNotice) -> bool:
-    return notice.val_loss is not None
 
 
 def fetch_newest_checkpoint(

@@ -61,8 +61,6 @@ class TrainingContext:
     clock: DeviceClock
     termination: Termination
     cap: MemoryCap
-    keep_best: bool = False
-    """Whether the checkpoint with the lowest validation loss is kept."""
     group: ProcessGroup = field(default_factory=ProcessGroup)
     initial_weights_sha256: str | None = None
     """The hash of the initial weights' files; None if weights are drawn."""
@@ -157,11 +155,6 @@ class Training:
         point = self._step()
         if point is not None:
             self._context.reporter.point(point)
-            if self._keeps_best() and point.val_loss is not None and self.progress.is_best:
-                self._save_if_possible(point.val_loss)
-
-    def _keeps_best(self) -> bool:
-        return self._context.keep_best and self._has_part_in_checkpoints()
 
     def _has_part_in_checkpoints(self) -> bool:
         """Return whether this process writes them, or gives its part of the model."""
@@ -311,37 +304,27 @@ class Training:
         command = self._context.reporter.command()
         return None if command is Command.CONTINUE and self._context.termination.is_requested else command
 
-    def _save_if_possible(self, val_loss: float | None = None) -> bool:
+    def _save_if_possible(self) -> bool:
         """Write a checkpoint as `save` does; whether there is one. A full disk must not end a training that is in good
         health, nor keep it from obeying; the next checkpoint may find room."""
         started = time.monotonic()
         try:
-            self.save(val_loss)
+            self.save()
         except OSError as error:
-            kind = "checkpoint" if val_loss is None else "best checkpoint"
-            logger.warning("no %s at step %d: %s", kind, self.progress.step, error)
+            logger.warning("no checkpoint at step %d: %s", self.progress.step, error)
             return False
         finally:
-            if val_loss is None:
-                self._timer.restart(time.monotonic() - started)
+            self._timer.restart(time.monotonic() - started)
         return True
 
-    def save(self, val_loss: float | None = None) -> None:
-        """Write a checkpoint of the present step, as rank 0 of what all give; raises `OSError` on a full disk.
-
-        With a validation loss, the lowest so far, it is the best one.
-        """
-        state, checkpoints, step = self._state(), self._context.checkpoints, self.progress.step
-        if self._context.group.is_rank_zero:
-            self._context.reporter.persist()  # the points up to here must outlive this process like the state does
-            self._report_checkpoint(
-                checkpoints.save(step, state) if val_loss is None else checkpoints.save_best(step, state, val_loss)
-            )
-
-    def _report_checkpoint(self, notice: CheckpointNotice) -> None:
-        """Report a checkpoint to the service first, because no other machine goes on from one that it does not
-        know."""
-        self._context.reporter.checkpoint(notice)
+    def save(self) -> None:
+        """Write a checkpoint of the present step, as rank 0 of what all give; raises `OSError` on a full disk."""
+        state = self._state()
+        if not self._context.group.is_rank_zero:
+            return
+        self._context.reporter.persist()  # the points up to here must outlive this process like the state does
+        notice = self._context.checkpoints.save(self.progress.step, state)
+        self._context.reporter.checkpoint(notice)  # first: no other machine goes on from one that it does not know
         if self._context.copied is not None:
             self._context.copied(notice)
 

@@ -36,9 +36,7 @@ class TrainingProgress:
     val_loss: float | None = None
     """The newest validation loss."""
     lowest_val_loss: float = math.inf
-    """The lowest validation loss after the first step; the best checkpoint's."""
-    is_best: bool = False
-    """Whether the newest validation loss is the lowest one."""
+    """The lowest validation loss after the first step."""
     fault: str | None = None
     """A sentence, once the loss has stopped being a number."""
     stopped_early: bool = False
@@ -76,7 +74,6 @@ class TrainingProgress:
         if self.step == 0:
             self.initial_val_loss = val_loss
         self.val_loss = val_loss
-        self.is_best = self.step > 0 and val_loss < self.lowest_val_loss
         self.lowest_val_loss = min(self.lowest_val_loss, val_loss) if self.step else self.lowest_val_loss
         if not math.isfinite(val_loss):
             self.fault = f"The {self.loss_name} after step {self.step} is {val_loss}."

@@ -1,16 +1,13 @@
 """`Webhooks`: which URLs are told of ended experiments. What is told to them is in `messages.py`."""
 
-import hashlib
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
-from orchestrator.store.database import Database, insert
+from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.store.database import Database
 from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import notify_webhooks
 from orchestrator.store.outgoing.messages import insert_message, message_body, message_id
@@ -44,12 +41,11 @@ class Webhooks:
         self.policy = policy
         """Where webhooks may go."""
 
-    def add(self, request: WebhookRequest, *, by: str | None = None, key: str | None = None) -> tuple[NewWebhook, bool]:
-        """Add a webhook and return it with its secret, and whether this call or an earlier one with the same `key`
-        created it.
+    def add(self, request: WebhookRequest, *, by: str | None = None) -> NewWebhook:
+        """Add a webhook and return it with its secret.
 
         Raises `WebhookUrlError` for a URL that is not allowed, `NotFoundError` if there is no such experiment,
-        `IdempotencyError` if the key was used for something else, `ConflictError` if there are too many.
+        `ConflictError` if there are too many.
         """
         self.policy.check(request.url)
         webhook_id = new_id()
@@ -60,17 +56,11 @@ class Webhooks:
             "experiment_id": request.experiment_id,
             "key_id": by,
             "secret_hash": fingerprint(secret),
-            "idempotency_key": None if key is None else hashlib.sha256(f"{by} {key}".encode()).hexdigest(),
         }
         with self._database.writing() as connection:
-            if (earlier := _webhook_of_key(connection, values)) is not None:
-                return NewWebhook(webhook=_record(connection, earlier), secret=self._key.secret(earlier)), False
             _require_room(connection, by)
             now = self._database.read_clock(connection)
-            row = insert(connection, webhooks).values(created_at=now, **values)
-            statement = row.on_conflict_do_nothing(index_elements=["idempotency_key"]).returning(webhooks.c.id)
-            if connection.execute(statement).scalar_one_or_none() is None:  # another one came in between
-                raise ConflictError("A request with this idempotency key is at work; send it again.")
+            connection.execute(sa.insert(webhooks).values(created_at=now, **values))
             if request.experiment_id is not None:
                 number = require_experiment(connection, request.experiment_id).number
                 # Whoever ends its last run, or closes it, has committed before this or sees this webhook.
@@ -78,7 +68,7 @@ class Webhooks:
                 connection.execute(of_it.order_by(runs.c.id).with_for_update(key_share=True))
                 lock_experiment(connection, request.experiment_id)
                 notify_webhooks(connection, [request.experiment_id], now)  # it may have ended already
-            return NewWebhook(webhook=_record(connection, webhook_id), secret=secret), True
+            return NewWebhook(webhook=_record(connection, webhook_id), secret=secret)
 
     def list_webhooks(self) -> tuple[WebhookRecord, ...]:
         """Return all webhooks, the newest first."""
@@ -97,8 +87,8 @@ class Webhooks:
             connection.execute(sa.delete(webhooks).where(webhooks.c.id == record.id))
             return record
 
-    def test(self, webhook_id: str, *, key: str | None = None) -> DeliveryRecord:
-        """Have a test delivered; the same `key` gives the same delivery again, and one that waits is the only one."""
+    def test(self, webhook_id: str) -> DeliveryRecord:
+        """Have a test delivered; one that waits is the only one."""
         with self._database.writing() as connection:
             query = sa.select(webhooks.c.id).where(webhooks.c.id == validate_id(webhook_id))
             connection.execute(query.with_for_update(read=True, key_share=True))  # it may be about to be removed
@@ -107,7 +97,7 @@ class Webhooks:
             message = webhook_messages.c
             is_test = message.webhook_id == record.id, message.kind == MessageKind.TEST
             waiting = sa.select(message.id).where(*is_test, message.state == DeliveryState.WAITING)
-            fresh = message_id(record.id, "test", key or secrets.token_hex(16))
+            fresh = message_id(record.id, "test", secrets.token_hex(16))
             id = connection.execute(waiting).scalars().first() or fresh
             insert_message(
                 connection, id, record.id, MessageKind.TEST, None, message_body(MessageKind.TEST, now, None), now
@@ -129,20 +119,6 @@ def _require_room(connection: Connection, owner: str | None) -> None:
     count = sa.select(sa.func.count()).where(webhooks.c.key_id.is_not_distinct_from(owner))
     if connection.execute(count).scalar_one() >= MOST_OF_A_KEY:
         raise ConflictError(f"this key has {MOST_OF_A_KEY} webhooks, the most that one may have; remove some first")
-
-
-def _webhook_of_key(connection: Connection, values: Mapping[str, Any]) -> str | None:
-    """Return the id of the webhook that this idempotency key created, or None; raises `IdempotencyError` if it
-    differs."""
-    if values["idempotency_key"] is None:
-        return None
-    query = sa.select(webhooks).where(webhooks.c.idempotency_key == values["idempotency_key"])
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    if (row.url, row.experiment_id) != (values["url"], values["experiment_id"]):
-        raise IdempotencyError("This idempotency key belongs to a different webhook.")
-    return str(row.id)
 
 
 def _record(connection: Connection, webhook_id: str) -> WebhookRecord:

@@ -18,9 +18,9 @@ from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, Orc
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.storage import Storage
 from orchestrator.store import series
-from orchestrator.store.database import Database, plain_text
+from orchestrator.store.database import Database, insert, plain_text
 from orchestrator.store.notifications import count_change
-from orchestrator.store.queue.batching import Answers, RetryPolicy, TransactionBatcher
+from orchestrator.store.queue.batching import TransactionBatcher
 from orchestrator.store.queue.completion import Ending, record_endings
 from orchestrator.store.queue.transitions import move
 from orchestrator.store.run_rows import COMMANDS, HeldRun, check_token, lock_held_runs, trainable_specs
@@ -65,12 +65,10 @@ class Attempts:
     Every method may raise `StoreError`, and `LeaseLostError` for a lease that has ended or never was.
     """
 
-    def __init__(self, database: Database, policy: LeasePolicy, storage: Storage, *, keep_best: bool = False) -> None:
-        """`keep_best`: whether runs keep the checkpoint with their lowest validation loss, too."""
+    def __init__(self, database: Database, policy: LeasePolicy, storage: Storage) -> None:
         self._database = database
         self._policy = policy
         self._storage = storage
-        self._keep_best = keep_best
         self._hello = TransactionBatcher[Identity, Assignment](self._greet)
         self._beat = TransactionBatcher[Beat, HeartbeatReply](
             self._extend, individually=partial(self._extend, wait=True)
@@ -112,20 +110,10 @@ class Attempts:
             held = self._require_live(connection, run_id, attempt, token)
             if notice.step > held.run.steps_total:
                 raise ConflictError(f"checkpoint at step {notice.step}, but the run has {held.run.steps_total} steps")
-            in_attempt = (checkpoints.c.run_id == run_id) & (checkpoints.c.attempt == attempt)
-            is_replaced = in_attempt & (checkpoints.c.step == notice.step)
-            if notice.val_loss is None:  # the best one of this very step is as good to go on from
-                best = sa.select(checkpoints.c.step).where(is_replaced, checkpoints.c.val_loss.is_not(None))
-                if connection.execute(best).first() is not None:
-                    return
-            else:  # the one that was the best before is no more; a copy of it may come late
-                better = in_attempt & (checkpoints.c.step > notice.step) & checkpoints.c.val_loss.is_not(None)
-                if connection.execute(sa.select(checkpoints.c.step).where(better)).first() is not None:
-                    return
-                is_replaced = is_replaced | ((checkpoints.c.run_id == run_id) & checkpoints.c.val_loss.is_not(None))
-            connection.execute(sa.delete(checkpoints).where(is_replaced))
             row = notice.model_dump() | {"run_id": run_id, "attempt": attempt, "recorded_at": held.now}
-            connection.execute(sa.insert(checkpoints).values(row))
+            upsert = insert(connection, checkpoints).values(row)
+            upsert = upsert.on_conflict_do_update(index_elements=list(checkpoints.primary_key), set_=row)
+            connection.execute(upsert)
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
         """Move to SUCCEEDED with its one result; see `completion.py`."""
@@ -181,12 +169,11 @@ class Attempts:
             checkpoint=_checkpoint_before(connection, held),
             counted_steps=_counted_steps(connection, held),
             micro_batch_sequences=run.micro_batch_sequences,
-            keep_best=self._keep_best,
             checkpoint_url=storage.run_url(run.id),
             dataset_url=storage.dataset_url,
         )
 
-    def _extend(self, beats: Sequence[Beat], *, wait: bool = False) -> Answers[HeartbeatReply]:
+    def _extend(self, beats: Sequence[Beat], *, wait: bool = False) -> list[HeartbeatReply | OrchestratorError]:
         with self._database.writing(durable=False) as connection:
             held = lock_held_runs(self._database, connection, [caller for caller, _ in beats], wait=wait)
             live = {
@@ -199,10 +186,7 @@ class Attempts:
                 connection.execute(_EXTEND, extended)
                 connection.execute(_PROGRESS, progress)
                 count_change(connection)
-            refused = (
-                LeaseLostError() if wait else RetryPolicy.INDIVIDUALLY
-            )  # there may be such a lease, and its run be locked
-            return [refused if hold is None else _reply(hold) if hold.live else LeaseLostError() for hold in held]
+            return [_reply(hold) if hold is not None and hold.live else LeaseLostError() for hold in held]
 
     def _heartbeat_binds(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
         """Return the binds of `_EXTEND` and of `_PROGRESS`."""
@@ -215,7 +199,7 @@ class Attempts:
             {"this": held.run.id, "new_step": step, "new_device_seconds": total},
         )
 
-    def _store_points(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> Answers[None]:
+    def _store_points(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> list[OrchestratorError | None]:
         with self._database.writing() as connection:  # forced: a worker forgets what was accepted
             held = lock_held_runs(self._database, connection, [arrival.caller for arrival in arrivals], wait=wait)
             new = _new_batches([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
@@ -227,8 +211,7 @@ class Attempts:
                     )
                 _show_newest(connection, new)
                 count_change(connection)
-            refused = LeaseLostError() if wait else RetryPolicy.INDIVIDUALLY
-            return [refused if hold is None else None if hold.live else LeaseLostError() for hold in held]
+            return [None if hold is not None and hold.live else LeaseLostError() for hold in held]
 
     def _require_live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
         (held,) = lock_held_runs(self._database, connection, [(run_id, attempt, token)])

@@ -6,13 +6,12 @@
 
 A commit that is forced to disk costs milliseconds, whatever is in it. A thread that comes alone waits for nobody; those
 that come while a commit is under way make up the next one. Nobody is answered before the commit. A call that would have
-to wait for a lock is carried out by its own thread (`RetryPolicy.INDIVIDUALLY`): all others would wait with it.
+to wait for a lock is refused there, and carried out by its own thread: all others would wait with it.
 """
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Generic, TypeVar
 
 from orchestrator.errors import OrchestratorError, StoreError
@@ -29,14 +28,7 @@ back made pairs of transactions, of 1 and of 31 calls, without it. One that come
 again."""
 
 
-class RetryPolicy(Enum):
-    """The policy for a call that has no answer yet."""
-
-    INDIVIDUALLY = "individually"
-    """Carry it out by itself, and let it wait for locks."""
-
-
-Answers = Sequence[Answer | OrchestratorError | RetryPolicy]
+Answers = Sequence[Answer | OrchestratorError]
 
 
 class _PendingCall(Generic[Call, Answer]):
@@ -45,7 +37,6 @@ class _PendingCall(Generic[Call, Answer]):
     def __init__(self, call: Call) -> None:
         self.call = call
         self.is_settled = False
-        self.is_retried = False
         self.answer: Answer | None = None
         self.error: BaseException | None = None
         self.done = threading.Lock()
@@ -64,7 +55,7 @@ class TransactionBatcher(Generic[Call, Answer]):
         run_batch: Callable[[Sequence[Call]], Answers[Answer]],
         individually: Callable[[Sequence[Call]], Answers[Answer]] | None = None,
     ) -> None:
-        """`individually` carries out a call that `run_batch` answered with a `RetryPolicy`, and may wait for locks."""
+        """`individually` carries out a call that `run_batch` has refused, which had no time to wait for locks."""
         self._together, self._individually = run_batch, individually
         self._queue: list[_PendingCall[Call, Answer]] = []
         self._busy = False
@@ -82,7 +73,9 @@ class TransactionBatcher(Generic[Call, Answer]):
             pending.done.acquire()
         if not pending.is_settled:
             self._lead()
-        if pending.is_retried:
+        is_refused = isinstance(pending.error, OrchestratorError) and not isinstance(pending.error, StoreError)
+        if self._individually and is_refused:
+            pending.error = None
             self._carry_out([pending], self._individually)
         if pending.error is not None:
             raise pending.error
@@ -103,9 +96,8 @@ class TransactionBatcher(Generic[Call, Answer]):
             pending.done.release()
 
     def _carry_out(
-        self, batch: list[_PendingCall[Call, Answer]], action: Callable[[Sequence[Call]], Answers[Answer]] | None
+        self, batch: list[_PendingCall[Call, Answer]], action: Callable[[Sequence[Call]], Answers[Answer]]
     ) -> None:
-        assert action is not None, "who answers with a RetryPolicy has a way to carry out a call individually"
         try:
             answers = action([pending.call for pending in batch])
         except BaseException as error:  # noqa: BLE001 - handed to the threads that wait for it
@@ -117,9 +109,7 @@ class TransactionBatcher(Generic[Call, Answer]):
                 pending.error, pending.is_settled = error, True
             return
         for pending, answer in zip(batch, answers, strict=True):
-            if isinstance(answer, RetryPolicy):
-                pending.is_retried = True
-            elif isinstance(answer, OrchestratorError):
+            if isinstance(answer, OrchestratorError):
                 pending.error = answer
             else:
                 pending.answer = answer

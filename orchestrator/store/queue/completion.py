@@ -240,6 +240,4 @@ def _result_row(held: HeldRun, result: Result) -> dict[str, object]:
 
 
 _INSERT_RESULT = sa.insert(results)
-_DROP_CHECKPOINTS = sa.delete(checkpoints).where(
-    checkpoints.c.run_id.in_(sa.bindparam("ids", expanding=True)), checkpoints.c.val_loss.is_(None)
-)
+_DROP_CHECKPOINTS = sa.delete(checkpoints).where(checkpoints.c.run_id.in_(sa.bindparam("ids", expanding=True)))

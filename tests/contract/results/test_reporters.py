@@ -77,6 +77,7 @@ class HttpListener:
         client = self.reporters.enter_context(ServiceClient(self.service.url, "r1", self.number, TOKEN))
         reporter = HttpReporter(
             client,
+            made_spec(),
             attempt=self.number,
             run_folder=self.folder,
             heartbeat_seconds=5,

@@ -5,7 +5,6 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from tests.contract.conftest import POLICY, Store
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, batch, claim, comparison_spec, require_postgresql, result
 from worker.records.protocol import CheckpointNotice
-from worker.remote.checkpoints import Kind
 
 
 def test_a_database_that_was_used_is_sound(store: Store) -> None:
@@ -121,7 +119,7 @@ def test_a_backup_of_postgresql_comes_back_by_the_command_that_is_told(
         assert services.runs.get(lease.run_id).status is RunStatus.SUCCEEDED
 
 
-@pytest.mark.parametrize(("keep", "left"), [("best", [40]), ("last", [40]), ("none", [])])
+@pytest.mark.parametrize(("keep", "left"), [("last", [40]), ("none", [])])
 def test_only_ended_runs_lose_checkpoints_and_only_what_they_do_not_keep(
     store: Store, tmp_path: Path, keep: str, left: list[int]
 ) -> None:
@@ -141,7 +139,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
 ) -> None:
     ended, _ = one_cancelled_of_two(store, tmp_path)
 
-    def retried_meanwhile(status: RunStatus, keep: Keep) -> Mapping[Kind, int]:
+    def retried_meanwhile(status: RunStatus, keep: Keep) -> int:
         store.runs.apply(ended, RunAction.RETRY)
         return kept_checkpoints(status, keep)
 
@@ -149,35 +147,6 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
     assert prune(store.database, tmp_path, "none") == ()
     assert len(list((tmp_path / ended).glob("checkpoints/*"))) == 4
     assert [notice.step for notice in store.runs.checkpoints(ended)] == [20, 40]
-
-
-def test_the_best_checkpoint_of_every_run_is_kept_where_it_is_wanted(store: Store, tmp_path: Path) -> None:
-    """A new best replaces the one before; a result leaves it alone, and so does pruning until nothing is to be kept."""
-    store.experiments.submit(comparison_spec(seeds=(1,), steps=100))
-    (lease,) = store.claim(cpus=1, limit=1)
-    assert not store.attempts.hello(lease.run_id, 1, lease.token).keep_best
-    services = make_services(store.database, tmp_path, POLICY, keep_checkpoints="best")
-    assert services.attempts.hello(lease.run_id, 1, lease.token).keep_best
-    folder = tmp_path / lease.run_id / "checkpoints"
-    folder.mkdir(parents=True)
-    for name, step, loss in (("best", 10, 3.0), ("step", 20, None), ("best", 30, 2.0)):
-        for ending in ("pt", "json"):
-            (folder / f"{name}-{step:09d}.{ending}").touch()
-        notice = CheckpointNotice(step=step, path=name, size_bytes=1, sha256="a", val_loss=loss)
-        store.attempts.checkpoint(lease.run_id, 1, lease.token, notice)
-    assert [checkpoint.step for checkpoint in store.runs.checkpoints(lease.run_id)] == [20, 30]
-    for path in folder.glob("best-000000010.*"):
-        path.unlink()  # as its worker does
-    store.attempts.finish(lease.run_id, 1, lease.token, result(steps=100))
-    assert prune(store.database, tmp_path, "best") == (lease.run_id,)
-    assert sorted(path.name for path in folder.iterdir()) == ["best-000000030.json", "best-000000030.pt"]
-    assert [(checkpoint.step, checkpoint.val_loss) for checkpoint in store.runs.checkpoints(lease.run_id)] == [
-        (30, 2.0)
-    ]
-    assert prune(store.database, tmp_path, "best") == ()
-    assert prune(store.database, tmp_path, "last") == (lease.run_id,)
-    assert not folder.exists()
-    assert store.runs.checkpoints(lease.run_id) == ()
 
 
 def one_cancelled_of_two(store: Store, tmp_path: Path) -> tuple[str, str]:

@@ -1,7 +1,6 @@
 """Checkpoints in a remote folder: a run that goes on keeps what it may resume from, an ended one what is asked for."""
 
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
 from orchestrator.retention import checkpoints as retention
 from orchestrator.retention.checkpoints import (
     Keep,
-    NewestCheckpoints,
     kept_checkpoints,
     prune_remote,
     remote_surplus,
@@ -21,7 +19,7 @@ from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 from tests.factories.waiting import until
 from worker.records.protocol import CheckpointNotice
-from worker.remote.checkpoints import Kind, RemoteCheckpoint
+from worker.remote.checkpoints import RemoteCheckpoint
 from worker.remote.folder import RemoteFolder
 
 
@@ -42,15 +40,14 @@ def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newe
     assert len(remote.sizes()) == 4  # what belongs to no run of ours is left alone
 
 
-@pytest.mark.parametrize(("keep", "steps", "best"), [("last", [20], []), ("none", [], []), ("best", [20], [15])])
-def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int], best: list[int]) -> None:
-    names = _files("step", 10, 20, 30) + _files("best", 5, 15)
-    checkpoints: NewestCheckpoints = {"step": RemoteCheckpoint(step=20, attempt=1, kind="step")}
-    surplus = remote_surplus(names, RunStatus.FAILED, checkpoints, keep)
+@pytest.mark.parametrize(("keep", "steps"), [("last", [20]), ("none", [])])
+def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int]) -> None:
+    names = _files(10, 20, 30)
+    surplus = remote_surplus(names, RunStatus.FAILED, RemoteCheckpoint(step=20, attempt=1), keep)
     remaining_names = sorted(set(names) - set(surplus))
     # What is newer than the service knows stays beside the last one that it knows.
     newer = [30] if steps else []
-    assert remaining_names == sorted(_files("step", *steps, *newer) + _files("best", *best))
+    assert remaining_names == sorted(_files(*steps, *newer))
 
 
 def test_what_a_lost_attempt_left_is_older_than_all_of_the_next_ones(store: Store, tmp_path: Path) -> None:
@@ -60,19 +57,17 @@ def test_what_a_lost_attempt_left_is_older_than_all_of_the_next_ones(store: Stor
     (first,) = store.claim(cpus=1, limit=1)
     run_id = first.run_id
     store.attempts.hello(run_id, 1, first.token)
-    for notice in (_notice(490), _notice(400, val_loss=3.0)):
-        store.attempts.checkpoint(run_id, 1, first.token, notice)
+    store.attempts.checkpoint(run_id, 1, first.token, _notice(490))
     store.queue.release(run_id, 1, AttemptOutcome.LOST, "its machine is gone")
     store.database.clock_offset_seconds += 1000
     second = store.start()
-    leftovers = _files("step", 490, 900) + _files("best", 400, 900)
-    begun = _files("step", 480, 600, attempt=2) + _files("best", 600, attempt=2)
+    leftovers, begun = _files(490, 900), _files(480, 600, attempt=2)
     for name in leftovers + begun:
         remote.subfolder(run_id).write(name, b"{}")
-    assert prune_remote(store.database, remote, "best") == 0  # nothing of the second attempt was told of yet
-    for notice in (_notice(480), _notice(600, val_loss=2.0)):
-        store.attempts.checkpoint(run_id, 2, second.token, notice)
-    assert prune_remote(store.database, remote, "best") == len(leftovers)
+    assert prune_remote(store.database, remote, "last") == 0  # nothing of the second attempt was told of yet
+    for step in (480, 600):
+        store.attempts.checkpoint(run_id, 2, second.token, _notice(step))
+    assert prune_remote(store.database, remote, "last") == len(leftovers)
     assert sorted(remote.subfolder(run_id).sizes()) == sorted(begun)
 
 
@@ -89,7 +84,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
     for run_id, attempt in store.queue.overdue_cancels():
         store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
 
-    def retried_meanwhile(status: RunStatus, keep: Keep) -> Mapping[Kind, int]:
+    def retried_meanwhile(status: RunStatus, keep: Keep) -> int:
         store.runs.apply(lease.run_id, RunAction.RETRY)
         return kept_checkpoints(status, keep)
 
@@ -101,10 +96,10 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
 
 
 def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
-    names = [*_files("step", 10, 20, 40), "attempt-0001/step-000000030.pt", "attempt-0001/step-000000005.pt"]
-    checkpoints: NewestCheckpoints = {"step": RemoteCheckpoint(step=40, attempt=1, kind="step")}
-    assert set(remote_surplus(names, RunStatus.RUNNING, checkpoints, "last")) == {
-        *_files("step", 10),
+    names = [*_files(10, 20, 40), "attempt-0001/step-000000030.pt", "attempt-0001/step-000000005.pt"]
+    newest = RemoteCheckpoint(step=40, attempt=1)
+    assert set(remote_surplus(names, RunStatus.RUNNING, newest, "last")) == {
+        *_files(10),
         "attempt-0001/step-000000005.pt",
     }
 
@@ -151,27 +146,19 @@ def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_
     assert remote.sizes() == {}
 
 
-def test_a_late_copy_of_an_older_best_does_not_replace_the_newer_one(store: Store) -> None:
-    store.experiments.submit(comparison_spec(seeds=(1,), steps=100))
-    lease = store.start()
-    for notice in (_notice(10, val_loss=3.0), _notice(20, val_loss=2.0), _notice(10, val_loss=3.0)):
-        store.attempts.checkpoint(lease.run_id, 1, lease.token, notice)
-    assert [checkpoint.step for checkpoint in store.runs.checkpoints(lease.run_id)] == [20]
-
-
 def _put(folder: RemoteFolder, *stems: str) -> None:
     for stem in stems:
         folder.write(f"{stem}.pt", b"state")
         folder.write(f"{stem}.json", b"{}")
 
 
-def _files(kind: str, *steps: int, attempt: int = 1) -> list[str]:
-    return [f"attempt-{attempt:04d}/{kind}-{step:09d}.{ending}" for step in steps for ending in ("pt", "json")]
+def _files(*steps: int, attempt: int = 1) -> list[str]:
+    return [f"attempt-{attempt:04d}/step-{step:09d}.{ending}" for step in steps for ending in ("pt", "json")]
 
 
 def _steps(remote: RemoteFolder, run_id: str) -> list[int]:
     return sorted(int(name[-12:-3]) for name in remote.subfolder(run_id).sizes() if name.endswith(".pt"))
 
 
-def _notice(step: int, val_loss: float | None = None) -> CheckpointNotice:
-    return CheckpointNotice(step=step, path="somewhere", size_bytes=1, sha256="a", val_loss=val_loss)
+def _notice(step: int) -> CheckpointNotice:
+    return CheckpointNotice(step=step, path="somewhere", size_bytes=1, sha256="a")

@@ -189,7 +189,7 @@ def test_columns_that_are_no_points_are_refused_and_write_nothing(running: tuple
     [
         ("heartbeat", "step", True),
         ("heartbeat", "device_seconds", "3"),
-        ("checkpoint", "val_loss", True),
+        ("checkpoint", "size_bytes", True),
         ("finish", "steps", -258837020690928369664),
         ("finish", "tokens", "10"),
         ("finish", "device_seconds", True),

@@ -94,7 +94,7 @@ def fill(database: Database, services: Any) -> None:
         row = {"run_id": run_id, "attempt": attempt, "step": 1, "texts": texts, "checksum": checksum(texts)}
         connection.execute(sa.insert(samples).values(row))
         connection.execute(sa.delete(leaders))
-        row = {"role": "dispatcher", "holder": "nobody", "term": 1, "expires_at": 1e12, "nodes": "[]"}
+        row = {"role": "dispatcher", "holder": "nobody", "term": 1, "expires_at": 1e12}
         connection.execute(sa.insert(leaders).values(row))
         connection.execute(sa.insert(webhooks).values(id="hook", url="https://a.b/", secret_hash="", created_at=1.0))
         row = {"webhook_id": "hook", "kind": "webhook.test", "body": "{}", "state": "waiting", "created_at": 1.0}

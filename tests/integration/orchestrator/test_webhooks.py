@@ -147,7 +147,7 @@ def test_receivers_that_hang_delay_nobody_else(
     receiver.hold("/hangs")
 
     def add_and_test(url: str) -> str:
-        webhook_id = service.webhooks.add(WebhookRequest(url=url))[0].webhook.id
+        webhook_id = service.webhooks.add(WebhookRequest(url=url)).webhook.id
         service.webhooks.test(webhook_id)
         return webhook_id
 
@@ -165,15 +165,14 @@ def test_receivers_that_hang_delay_nobody_else(
 
 
 def test_one_key_has_so_many_webhooks_and_one_webhook_one_test_waiting(service: Service, receiver: Receiver):
-    """Another key may still add its own; what was added is answered again."""
+    """Another key may still add its own."""
     ada, bob = (service.keyring.create(KeyRequest(label=name, scope=Scope.SUBMITTER)) for name in ("Ada", "Bob"))
     with Client(service.url, key=ada.secret) as client:
         for number in range(MOST_OF_A_KEY):
-            hook = client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number))
+            hook = client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"))
         with pytest.raises(ClientError, match=f"this key has {MOST_OF_A_KEY} webhooks") as refused:
             client.add_webhook(WebhookRequest(url=receiver.url))
         assert refused.value.status == 409
-        assert client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number)) == hook
         waiting = client.test_webhook(hook.webhook.id)
         assert client.test_webhook(hook.webhook.id) == waiting
         client.remove_webhook(hook.webhook.id)
@@ -188,11 +187,7 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
     early, other = submitted(service), submitted(service)
     service.experiments.apply(early, RunAction.CANCEL)
     with Client(service.url) as client:
-        hook = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
-        repeat = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
-        assert repeat == hook
-        with pytest.raises(ClientError, match="a different webhook"):
-            client.add_webhook(WebhookRequest(url=receiver.url), key="once")
+        hook = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early))
         with pytest.raises(ClientError, match="no experiment"):
             client.add_webhook(WebhookRequest(url=receiver.url, experiment_id="none"))
         client.cancel_experiment(other)
@@ -207,7 +202,7 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
 def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
-    hook = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    hook = service.webhooks.add(WebhookRequest(url=receiver.url))
     posting, database = sender(service, tmp_path), service.database
     receiver.statuses = [500, 302, 404]
     service.experiments.apply(submitted(service), RunAction.CANCEL)
@@ -227,7 +222,7 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
 
 
 def test_what_is_not_delivered_within_a_day_is_given_up(service: Service, receiver: Receiver, tmp_path: Path):
-    hook = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    hook = service.webhooks.add(WebhookRequest(url=receiver.url))
     service.webhooks.test(hook.webhook.id)
     receiver.statuses = [503]
     look(sender(service, tmp_path))
@@ -409,7 +404,7 @@ def test_the_secret_is_kept_nowhere(
 def test_with_another_key_nothing_is_sent_that_nobody_could_verify(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
-    hook = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    hook = service.webhooks.add(WebhookRequest(url=receiver.url))
     service.webhooks.test(hook.webhook.id)
     (tmp_path / KEY_NAME).write_text("00" * 32)
     look(sender(service, tmp_path))
@@ -443,7 +438,7 @@ threading.Event().wait()
 def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
-    hook = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    hook = service.webhooks.add(WebhookRequest(url=receiver.url))
     database_url = service.database._engine.url.render_as_string(hide_password=False)
     command = [sys.executable, "-c", SENDING, str(tmp_path), receiver.url, database_url]
     experiments = [submitted(service, name=f"e{number}") for number in range(3)]
@@ -480,7 +475,7 @@ def test_the_documents_receiver_verifies_and_its_message_is_one(service: Service
     blocks = dict(re.findall(r"^```(python|json)\n(.*?)^```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL))
     namespace: dict[str, Any] = {}
     exec(blocks["python"], namespace)
-    hook = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    hook = service.webhooks.add(WebhookRequest(url=receiver.url))
     service.experiments.apply(submitted(service), RunAction.CANCEL)
     look(sender(service, tmp_path))
     (message,) = receiver.posts

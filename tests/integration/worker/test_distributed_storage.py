@@ -88,9 +88,7 @@ def test_a_distributed_run_goes_on_from_storage_where_its_machine_was_lost(s3: S
     assert exit_codes(started(train, tmp_path / "b", first, s3.variables, 1, {}, 4)) == [0, 0]
     assert (first / "run" / "error").read_text().startswith("TerminatedError")
     remote = RemoteCheckpoints(f"s3://{BUCKET}/ranks/r1", 2)
-    last = [
-        checkpoint for checkpoint in complete_checkpoints(remote.folder.sizes(), "step") if checkpoint.attempt == 1
-    ][-1]
+    last = [checkpoint for checkpoint in complete_checkpoints(remote.folder.sizes()) if checkpoint.attempt == 1][-1]
     assert last.step == 4
     shutil.rmtree(first)
 

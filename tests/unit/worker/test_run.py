@@ -286,24 +286,6 @@ def test_initial_weights_that_were_replaced_between_two_attempts_are_refused(tmp
         run(spec, MemoryReporter(), folders)
 
 
-def test_the_state_with_the_lowest_validation_loss_is_kept_where_it_is_wanted(folders: Folders) -> None:
-    """The one state of all evaluations; it holds what trained then, and a resumed run knows its loss."""
-    reporter = MemoryReporter()
-    run(made_spec(), reporter, folders, keep_best=True)
-
-    losses = {point.step: point.val_loss for point in reporter.points if point.val_loss is not None and point.step}
-    (path,) = folders.run_folder.glob("checkpoints/best-*.pt")
-    state = torch.load(path, weights_only=True)
-    lowest = min(losses.values())
-    assert (
-        state["progress"]["val_loss"]
-        == state["progress"]["lowest_val_loss"]
-        == lowest
-        == losses[state["progress"]["step"]]
-    )
-    assert [notice.val_loss for notice in reporter.checkpoints][-1] == lowest
-
-
 def test_a_rule_that_fits_no_block_is_said_to_be_so(folders: Folders) -> None:
     """The run ends in words, and no other attempt is worth its while."""
     spec = made_spec(optimizer="adapm", steps=3)

@@ -16,13 +16,18 @@ log = logging.getLogger("alembic.runtime.migration")
 
 def upgrade() -> None:
     """Write what campaigns had into notes and saved views into the log, move the ends that webhooks hear of to the
-    outbox, and drop traces."""
+    outbox, and drop traces, losses of checkpoints, idempotency keys of webhooks and nodes."""
     _add_news()
     _drop_campaigns()
     _move_endings()
     _drop_saved_views()
     for table in ("experiments", "runs"):
         op.drop_column(table, "trace_parent")
+    op.drop_column("checkpoints", "val_loss")
+    op.drop_column("leaders", "nodes")
+    with op.batch_alter_table("webhooks") as webhooks:
+        webhooks.drop_constraint("uq_webhooks_idempotency_key", type_="unique")
+        webhooks.drop_column("idempotency_key")
 
 
 def _add_news() -> None:

@@ -14,7 +14,6 @@ from orchestrator.sweeps.importance import FEWEST_TRIALS, importances
 from orchestrator.sweeps.report import (
     best_so_far,
     comparison_of_the_best,
-    outline,
     report,
 )
 from orchestrator.sweeps.trials import trial_run
@@ -102,14 +101,6 @@ def test_the_comparison_of_the_best_has_fresh_seeds_and_each_ones_hyperparameter
         ("adapm", (2e-3,), {"rank_ratio": 0.1}, 3),
     ]
     assert design.seeds == (2**31 - 1, 0, 1) and spec.seed not in design.seeds
-
-
-def test_lists_show_a_sweep_by_its_best_trials_without_a_claim():
-    record = sweep_record(ONE, 4)
-    shown = outline(record, report(record, four(result(final_val_loss=2.6), EARLY, EARLY, EARLY)))
-    (row,) = shown.rows
-    assert (row.candidate, row.best_lr, row.difference) == ("adamw", 6e-4, None)
-    assert row.val_loss is not None and (row.val_loss.mean, row.val_loss.n, row.val_loss.low) == (2.6, 1, None)
 
 
 def test_importance_finds_the_hyperparameter_that_was_planted():

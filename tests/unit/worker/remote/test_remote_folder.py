@@ -80,10 +80,9 @@ def test_patience_ends_and_obedience_comes_first() -> None:
 
 
 def test_a_checkpoint_has_both_of_its_files() -> None:
-    whole = RemoteCheckpoint(attempt=2, kind="step", step=120)
+    whole = RemoteCheckpoint(attempt=2, step=120)
     assert whole.stem == "attempt-0002/step-000000120"
     assert parse_checkpoint_name(f"{whole.stem}.pt") == (whole, ".pt")
     assert parse_checkpoint_name("attempt-0002/notes.txt") is None
     names = [f"{whole.stem}.pt", f"{whole.stem}.json", "attempt-0003/step-000000130.pt"]
-    assert complete_checkpoints(names, "step") == [whole]
-    assert complete_checkpoints(names, "best") == []
+    assert complete_checkpoints(names) == [whole]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.factories.record import made_result
+from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
 from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavailableError
@@ -40,6 +41,7 @@ def reporting(
         ServiceClient(service.url, "r1", attempt, TOKEN) as client,
         HttpReporter(
             client,
+            made_spec(),
             attempt=attempt,
             run_folder=folder,
             heartbeat_seconds=heartbeat_seconds,

@@ -11,10 +11,9 @@ import pytest
 from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
 from worker.attempt import forget_checkpoints
-from worker.records.protocol import CheckpointNotice
 from worker.records.result import Point
 from worker.reporting.log import log_path, steady_stream
-from worker.reporting.reporter import MOST_LOGGED, LoggedReporter
+from worker.reporting.story import MOST_LOGGED, Story
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
 
@@ -47,22 +46,26 @@ def test_a_run_that_has_its_result_keeps_its_logs_only(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "step.pt").touch()
     (tmp_path / "spooled").touch()
-    (tmp_path / "checkpoints" / "best-000000007.pt").touch()
-    forget_checkpoints(tmp_path, keep_best=True)
-    assert [path.name for path in sorted(tmp_path.rglob("*.pt"))] == ["best-000000007.pt"]
     forget_checkpoints(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
     assert log_path(tmp_path, 1).read_text() == "kept"
 
 
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "worker.reporting.reporter"]
+    return [record.getMessage() for record in caplog.records if record.name == "worker.reporting.story"]
 
 
 def test_the_log_tells_the_story_of_a_run(folders: Folders, caplog: pytest.LogCaptureFixture) -> None:
     spec, reporter = made_spec(), MemoryReporter()
-    with caplog.at_level(logging.INFO, logger="worker.reporting.reporter"):
-        result = run(spec, LoggedReporter(reporter, spec), folders, checkpoint_seconds=0)
+    result = run(spec, reporter, folders, checkpoint_seconds=0)
+    story, saved_steps = Story(spec), {notice.step for notice in reporter.checkpoints}
+    with caplog.at_level(logging.INFO, logger="worker.reporting.story"):
+        story.begin(None)
+        for point in reporter.points:
+            story.point(point)
+            if point.step in saved_steps:
+                story.checkpoint(point.step)
+        story.end(result)
     first, *lines, memory, last = lines_of(caplog)
     steps = spec.workload.budget.steps
     assert spec.workload.model in first and spec.optimizer.name in first
@@ -75,26 +78,22 @@ def test_the_log_tells_the_story_of_a_run(folders: Folders, caplog: pytest.LogCa
     assert f"checkpoint of step {steps - 1}" in lines[-1]
     assert memory.startswith("peak memory: ") and "MB of tensors" in memory and "optimizer state" in memory
     assert last.endswith(result.verdict_reason)
-    assert reporter.result == result and reporter.checkpoints
 
 
 def test_the_log_is_short_however_long_the_run_is(caplog: pytest.LogCaptureFixture) -> None:
     fields = made_spec().model_dump(mode="json")
     fields["workload"] |= {"budget": {"steps": 20_000}, "evaluation": {"every_steps": 1}}
-    spec, reporter = RunSpec.model_validate(fields), MemoryReporter()
-    logged = LoggedReporter(reporter, spec)
-    with caplog.at_level(logging.INFO, logger="worker.reporting.reporter"):
-        logged.begin(7)
+    story = Story(RunSpec.model_validate(fields))
+    with caplog.at_level(logging.INFO, logger="worker.reporting.story"):
+        story.begin(7)
         for step in range(8, 20_001):
-            notice = CheckpointNotice(step=step, path="/x", sha256="0" * 64, size_bytes=1)
-            logged.checkpoint(notice)
-            logged.point(Point(step=step, tokens=step, train_loss=2.0, val_loss=2.0, lr=0.1, step_seconds=0.01))
+            story.checkpoint(step)
+            story.point(Point(step=step, tokens=step, train_loss=2.0, val_loss=2.0, lr=0.1, step_seconds=0.01))
     lines = lines_of(caplog)
     assert lines[0].endswith("step 7")
     assert "step 20000 of 20000" in lines[-1]
     assert len(lines) <= 2 * MOST_LOGGED + 3
     assert len("\n".join(lines)) < 20_000
-    assert len(reporter.points) == len(reporter.checkpoints) == 20_000 - 7
 
 
 def test_what_a_full_disk_lost_is_told_once_and_is_not_there(tmp_path: Path) -> None:

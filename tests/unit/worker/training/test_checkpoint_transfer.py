@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.factories.waiting import until
-from worker.errors import LeaseRevokedError
+from worker.errors import LeaseRevokedError, TerminatedError
 from worker.records.protocol import CheckpointNotice
 from worker.remote.checkpoints import RemoteCheckpoints
 from worker.remote.folder import RemoteFolder
@@ -77,39 +77,33 @@ def test_a_report_that_finds_no_room_ends_no_copying(remote: RemoteCheckpoints, 
         assert steps == [1, 2]
 
 
-def test_a_best_that_is_none_any_more_is_not_told_of(remote: RemoteCheckpoints, tmp_path: Path, gate: Gate) -> None:
-    steps: list[int] = []
-    with CheckpointUploads(remote, lambda notice: steps.append(notice.step)) as uploads:
-        uploads.offer(_saved(tmp_path, 1, val_loss=3.0))
-        assert gate.reached.wait(60)
-        uploads.offer(_saved(tmp_path, 2, val_loss=2.0))
-        gate.open.set()
-    assert steps == [2]
-
-
-def test_a_run_with_its_result_waits_for_its_best_until_it_is_told_to_leave(
-    remote: RemoteCheckpoints, tmp_path: Path, gate: Gate
-) -> None:
-    notices: list[CheckpointNotice] = []
-    answers = iter([False, True])
-    with CheckpointUploads(remote, notices.append, lambda: next(answers)) as uploads:
-        uploads.offer(_saved(tmp_path, 1, val_loss=3.0))
-        assert gate.reached.wait(60)
-    assert next(answers, None) is None  # it was asked until it said so
-    _let_through(gate, remote)
-    assert notices == []
-
-
-def test_a_run_that_lost_its_lease_waits_for_nothing_and_tells_of_nothing(
-    remote: RemoteCheckpoints, tmp_path: Path, gate: Gate
+@pytest.mark.parametrize("error", [None, LeaseRevokedError("given to another")], ids=["result", "lost"])
+def test_a_run_with_its_result_or_without_its_lease_waits_for_nothing_and_tells_of_nothing(
+    remote: RemoteCheckpoints, tmp_path: Path, gate: Gate, error: Exception | None
 ) -> None:
     notices: list[CheckpointNotice] = []
     with suppress(LeaseRevokedError), CheckpointUploads(remote, notices.append) as uploads:
         uploads.offer(_saved(tmp_path, 1))
         assert gate.reached.wait(60)
-        raise LeaseRevokedError("given to another")
+        uploads.offer(_saved(tmp_path, 2))
+        if error is not None:
+            raise error
     _let_through(gate, remote)
     assert notices == []
+
+
+def test_a_run_that_stops_waits_for_its_newest_checkpoint(
+    remote: RemoteCheckpoints, tmp_path: Path, gate: Gate
+) -> None:
+    steps: list[int] = []
+    with suppress(TerminatedError), CheckpointUploads(remote, lambda notice: steps.append(notice.step)) as uploads:
+        uploads.offer(_saved(tmp_path, 1))
+        assert gate.reached.wait(60)
+        uploads.offer(_saved(tmp_path, 2))  # overtaken before its turn
+        uploads.offer(_saved(tmp_path, 3))
+        gate.open.set()
+        raise TerminatedError("told to leave")
+    assert steps == [1, 3]
 
 
 def _let_through(gate: Gate, remote: RemoteCheckpoints) -> None:
@@ -121,10 +115,10 @@ def _let_through(gate: Gate, remote: RemoteCheckpoints) -> None:
     assert len(remote.folder.sizes()) == 2
 
 
-def _saved(folder: Path, step: int, val_loss: float | None = None) -> CheckpointNotice:
-    path = folder / f"{'step' if val_loss is None else 'best'}-{step:09d}.pt"
+def _saved(folder: Path, step: int) -> CheckpointNotice:
+    path = folder / f"step-{step:09d}.pt"
     path.write_bytes(b"state")
-    return CheckpointNotice(step=step, path=str(path), size_bytes=5, sha256="a", val_loss=val_loss)
+    return CheckpointNotice(step=step, path=str(path), size_bytes=5, sha256="a")
 
 
 def _raising(error: Exception) -> Callable[..., None]:
