@@ -109,17 +109,19 @@ def test_an_api_without_torch_serves_a_client_without_anything(python: Path, tmp
 def test_a_worker_trains_without_a_web_stack(python: Path, tmp_path: Path):
     worker = install(tmp_path / "worker", "worker")
     assert not ((WEB | STORE | {"mlflow"}) & set(os.listdir(worker)))
+    specification = (REPOSITORY / "docs" / "example-regression.yaml").read_text(encoding="utf-8")
+    (tmp_path / "run.yaml").write_text(specification.replace("steps: 4000", "steps: 200"))
     program = """
 import datasets, ray, tokenizers, worker.attempt, worker.rank_attempt
 import orchestrator.dispatch.attempt_actor, orchestrator.dispatch.distributed_runner
+from api.cli import main
 from worker.models import outline_model
-print(sum(each.numel() for each in outline_model("gpt2-tiny").parameters()))
+print(sum(parameter.numel() for parameter in outline_model("gpt2-tiny").parameters()))
+main(["run", "run.yaml"])
 """
-    assert run(python, "-c", program, cwd=tmp_path, path=worker) == "858880\n"
-    specification = (REPOSITORY / "docs" / "example-regression.yaml").read_text(encoding="utf-8")
-    (tmp_path / "run.yaml").write_text(specification.replace("steps: 4000", "steps: 200"))
-    printed = run(python, "-m", "api.cli", "run", "run.yaml", cwd=tmp_path, path=worker)
-    assert "Optimizer state" in printed, printed
+    parameters, *printed = run(python, "-c", program, cwd=tmp_path, path=worker).splitlines()
+    assert parameters == "858880"
+    assert any("Optimizer state" in line for line in printed), printed
 
 
 def test_a_dispatcher_needs_no_torch_and_no_web_stack(python: Path, tmp_path: Path):

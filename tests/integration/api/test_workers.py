@@ -181,6 +181,9 @@ def test_columns_that_are_no_points_are_refused_and_write_nothing(running: tuple
             answer = worker.post(path(lease, "points"), content=body)
             (fault,) = answer.json()["errors"]
             assert (answer.status_code, fault["pointer"], fault["value"]) == (422, pointer, value), columns
+        for body in (b"", b"{", b"[]", b"\xff"):
+            answer = worker.post(path(lease, "points"), content=body)
+            assert answer.status_code == 422 and answer.json()["errors"], body
     assert service.runs.points(lease.run_id) == ()
 
 
