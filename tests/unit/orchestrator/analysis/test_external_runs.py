@@ -235,6 +235,13 @@ def test_budgets_have_to_be_equal_seed_by_seed() -> None:
     assert judged(runs, "muon", baseline="adamw").conclusion is Conclusion.UNDECIDED
 
 
+def test_rates_that_were_chosen_among_unequal_budgets_are_said() -> None:
+    runs = grid({"muon": {0.01: ADAMW, 0.02: MUON, 0.04: ADAMW}, "adamw": {0.001: ADAMW, 0.002: MUON}})
+    runs += grid({"adamw": {0.004: ADAMW}}, steps=20)
+    sentence = "budgets differ: the last step with a loss: muon 100, adamw 20 and 100"
+    assert sentence in judge(EXPERIMENT, runs, baseline="adamw").concerns
+
+
 def test_a_metric_is_judged_as_a_loss_and_the_note_says_what_to_do_with_others() -> None:
     runs = [
         run.model_copy(update={"metrics": {"val_accuracy": run.metrics["val_loss"]}})
