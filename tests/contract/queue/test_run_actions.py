@@ -239,6 +239,16 @@ def test_a_run_goes_on_with_another_number_of_processes(store: Store) -> None:
     assert (retried.status, retried.spec.resources) == (RunStatus.QUEUED, Resources(cpus=2, processes=1))
 
 
+def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resume(store: Store) -> None:
+    (run_id,) = store.submit(seeds=(1,))
+    (lease,) = store.claim(cpus=8, gpus=0, limit=1)
+    store.runs.apply(run_id, RunAction.PAUSE)
+    store.attempts.hello(run_id, 1, lease.token)
+    assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.RUNNING
+    store.attempts.finish(run_id, 1, lease.token, result())
+    assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
+
+
 def test_a_failed_run_that_is_retried_gets_one_more_failure(store: Store) -> None:
     (run_id,) = store.submit(seeds=(1,))
     for attempt in range(1, POLICY.max_failures + 1):
