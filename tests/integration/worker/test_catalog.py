@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from optim.catalog import entry
 from optim.catalog.records import Need
-from tests.factories.dataset import prepare_made_dataset
 from tests.factories.reporters import MemoryReporter, StoppingReporter, losses
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
@@ -24,13 +23,6 @@ from worker.training.checkpoint import CheckpointStore
 STEPS = 20
 STOP = 11
 """Neither an evaluated step nor one at which a subspace or eigenbasis is renewed."""
-
-
-@pytest.fixture(scope="module")
-def dataset_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("datasets")
-    prepare_made_dataset(folder)
-    return folder
 
 
 def tensors(value: object) -> Iterator[torch.Tensor]:
