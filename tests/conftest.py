@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
+from tests.factories.dataset import prepare_made_dataset
 from tests.factories.stores import PostgresqlServer, postgresql_server, require_postgresql
 from worker.footprint.process import FootprintAnswer, FootprintQuestion, answer
 from worker.words import pluralize
@@ -146,3 +147,11 @@ def service_url(service_folder: Path) -> Iterator[str]:
     """A running service: api and dispatcher processes, embedded Ray, SQLite, MLflow."""
     with Supervisor(Settings(data_folder=service_folder, port=0, slots=2)) as service:
         yield service.url
+
+
+@pytest.fixture(scope="session")
+def dataset_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the made dataset, prepared once. Tests do not write into it."""
+    folder = tmp_path_factory.mktemp("datasets")
+    prepare_made_dataset(folder)
+    return folder

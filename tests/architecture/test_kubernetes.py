@@ -15,7 +15,6 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from ray.scripts.scripts import cli as ray_commands
 
 from orchestrator.settings import unknown_variables
 from tests.architecture.test_deployment import DOCUMENT, KNOWS, ROLES, SERVICES
@@ -248,7 +247,9 @@ def test_commands_of_the_bench_and_of_ray_exist_with_their_flags():
 
 
 def options(command: list[str]) -> set[str]:
-    """The flags of a verb of Ray's command line."""
+    """The flags of a verb of Ray's command line, which takes a second to load."""
+    from ray.scripts.scripts import cli as ray_commands
+
     return {flag for parameter in ray_commands.commands[command[0]].params for flag in parameter.opts}
 
 

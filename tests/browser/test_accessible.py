@@ -1,4 +1,5 @@
-"""axe-core finds nothing serious on any page, in light and in dark: contrast, names, roles, order."""
+"""axe-core finds nothing serious on any page, in light and in dark: contrast, names, roles, order; and no page writes
+into the browser's console, because a constant message hides the one that matters."""
 
 import pytest
 from axe_playwright_python import base as axe
@@ -116,18 +117,22 @@ def test_many_hyperparameters_scroll_within_their_table(eyes: Eyes, site: Site) 
 
 
 def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:
-    """Return axe's faults on these pages once their figures are drawn, in light, then in dark."""
-    faults = []
-    page = eyes.look().page  # one for all: what the pages share is read and compiled once
+    """Return what the console says of these pages once their figures are drawn, and axe's faults on them, in light,
+    then in dark."""
+    faults: list[tuple[str, ...]] = []
+    watched = eyes.look()  # one for all: what the pages share is read and compiled once
+    page = watched.page
     for path in paths:
         page.emulate_media(color_scheme="light")
         page.goto(site.url + path)
         unfold(page)
         expect(page.locator("[data-drawn]")).to_have_count(page.locator("[data-figure]").count())
+        faults += [(path, complaint) for complaint in watched.complaints if "(Not Found)" not in complaint]
         page.evaluate(axe.AXE_SCRIPT)  # by the browser's driver: the pages' own policy would refuse it
         faults += _faults(page, path, "light")
         page.emulate_media(color_scheme="dark")
         faults += _faults(page, path, "dark", "color-contrast", "link-in-text-block")
+        watched.complaints.clear()
     return faults
 
 

@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 from optim import catalog
 from optim.adapm import AdaPM, AdaPMMini
-from tests.factories.dataset import prepare_made_dataset
 from tests.factories.process_group import exit_codes, started
 from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
@@ -39,13 +38,6 @@ pytestmark = [
 TINY = ("gpt2-tiny", "llama-tiny") if ON_GPU else ("gpt2-nano",)
 
 
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("datasets")
-    prepare_made_dataset(folder)
-    return folder
-
-
 def spec_of(optimizer: str = "adapm", *, length: int = 32, **fields: Any) -> RunSpec:
     """Six steps on the device."""
     spec = made_spec(optimizer=optimizer, steps=6, model=TINY[0])
@@ -61,9 +53,9 @@ def losses(points: list[Point]) -> list[tuple[int, float | None, float | None]]:
 
 @pytest.mark.parametrize("model", TINY)
 @pytest.mark.parametrize("name", catalog.names())
-def test_every_optimizer_trains_every_family(name: str, model: str, datasets: Path) -> None:
+def test_every_optimizer_trains_every_family(name: str, model: str, dataset_folder: Path) -> None:
     spec = made_spec(optimizer=name, model=model, steps=4)
-    stepper = made_stepper(datasets, spec, device=DEVICE)
+    stepper = made_stepper(dataset_folder, spec, device=DEVICE)
     step_losses = [stepper.take(step).loss for step in range(3)]
     assert all(math.isfinite(loss) for loss in step_losses), step_losses
     assert all(bool(value.isfinite().all()) for value in stepper.task.model.parameters())
@@ -119,9 +111,9 @@ def test_products_in_tf32_move_weights_by_its_rounding_alone() -> None:
         assert missed <= (2**-8 if ON_GPU else 0.0)
 
 
-def test_memory_and_energy_are_what_the_driver_says(datasets: Path, tmp_path: Path) -> None:
+def test_memory_and_energy_are_what_the_driver_says(dataset_folder: Path, tmp_path: Path) -> None:
     """What NVML counts of the process is what torch's allocator reserved, and the context beside it."""
-    result = run(spec_of(), MemoryReporter(), Folders(run_folder=tmp_path, dataset_folder=datasets))
+    result = run(spec_of(), MemoryReporter(), Folders(run_folder=tmp_path, dataset_folder=dataset_folder))
     peak = result.peak_memory
     assert peak.host_rss_bytes > 0
     if not ON_GPU:
@@ -137,9 +129,9 @@ def test_memory_and_energy_are_what_the_driver_says(datasets: Path, tmp_path: Pa
     assert result.energy_joules is None or 0.0 < result.energy_joules < 1_000 * result.device_seconds
 
 
-def test_without_memory_half_the_micro_batch_is_asked_for_and_trains(datasets: Path, tmp_path: Path) -> None:
+def test_without_memory_half_the_micro_batch_is_asked_for_and_trains(dataset_folder: Path, tmp_path: Path) -> None:
     def folders(name: str) -> Folders:
-        return Folders(run_folder=tmp_path / name, dataset_folder=datasets)
+        return Folders(run_folder=tmp_path / name, dataset_folder=dataset_folder)
 
     def executed_alone(spec: RunSpec, name: str, **how: Any) -> Result:
         free_memory()  # what the run before left to torch's allocator would count as reserved by this one
@@ -178,12 +170,12 @@ class _PausingReporter(MemoryReporter):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adapm", "adapm-mini"])
 def test_a_resumed_run_has_the_losses_of_one_that_never_stopped_to_the_bit(
-    optimizer: str, datasets: Path, tmp_path: Path
+    optimizer: str, dataset_folder: Path, tmp_path: Path
 ) -> None:
     whole, first, second = MemoryReporter(), _PausingReporter(3), MemoryReporter()
     spec = spec_of(optimizer)
-    run(spec, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=datasets))
-    halves = Folders(run_folder=tmp_path / "halves", dataset_folder=datasets)
+    run(spec, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=dataset_folder))
+    halves = Folders(run_folder=tmp_path / "halves", dataset_folder=dataset_folder)
     with pytest.raises(RunStoppedError):
         run(spec, first, halves)
     result = run(spec, second, halves, first.checkpoints[-1])
@@ -214,10 +206,10 @@ def test_processes_exchange_over_nccl(size: int, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not ON_GPU, reason="on a CPU that is a minute of a C++ compiler: make compiled-test")
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")  # float32 was asked for
-def test_a_compiled_model_trains_as_one_that_is_not(datasets: Path, tmp_path: Path) -> None:
+def test_a_compiled_model_trains_as_one_that_is_not(dataset_folder: Path, tmp_path: Path) -> None:
     plain, other = MemoryReporter(), MemoryReporter()
-    run(spec_of(), plain, Folders(run_folder=tmp_path / "plain", dataset_folder=datasets))
-    run(spec_of(compile=True), other, Folders(run_folder=tmp_path / "compiled", dataset_folder=datasets))
+    run(spec_of(), plain, Folders(run_folder=tmp_path / "plain", dataset_folder=dataset_folder))
+    run(spec_of(compile=True), other, Folders(run_folder=tmp_path / "compiled", dataset_folder=dataset_folder))
     for loss, two in zip(losses(plain.points), losses(other.points), strict=True):
         assert two == pytest.approx(loss, rel=1e-2)
 

@@ -12,11 +12,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_optimizer_state_dict,
-    set_optimizer_state_dict,
-)
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.baselines.adam_mini import AdamMini
@@ -83,6 +78,12 @@ def test_a_distributed_state_dict_of_it_goes_on_alike(name: str, flat: bool):
     model, other = tiny_gpt2(), tiny_gpt2(seed=1)
     optimizer, twin = build(name, model, lr=RATE), build(name, other, lr=2 * RATE)
     train(model, optimizer, range(2))
+    from torch.distributed.checkpoint.state_dict import (  # a second, of this test alone
+        StateDictOptions,
+        get_optimizer_state_dict,
+        set_optimizer_state_dict,
+    )
+
     options = StateDictOptions(flatten_optimizer_state_dict=flat)
     if flat and name == "soap":
         with pytest.raises(NotImplementedError, match="only supports tensor, int, float, dict"):  # it keeps lists

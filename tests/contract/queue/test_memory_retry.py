@@ -49,15 +49,6 @@ def test_each_try_takes_half_of_the_one_before_down_to_one_sequence(store: Store
     assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
 
 
-def test_the_hosts_memory_counts_as_the_devices(store: Store) -> None:
-    run_id = submit(store, Execution())
-    lease, _ = start(store)
-    assert store.queue.release(run_id, lease.attempt, AttemptOutcome.LOST, "ended by Ray", out_of_memory=True)
-    _, micro_batch = start(store)
-    assert micro_batch == 4
-    assert store.runs.attempts(run_id)[0].message == "ended by Ray"
-
-
 @pytest.mark.parametrize("execution", [Execution(retry_out_of_memory=False), Execution(micro_batch_sequences="auto")])
 def test_it_is_a_failure_where_the_run_wants_no_smaller_one(store: Store, execution: Execution) -> None:
     run_id = submit(store, execution)

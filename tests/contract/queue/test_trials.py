@@ -10,7 +10,6 @@ from orchestrator.records import RunRecord
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.trials import TrialState
-from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports
 from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.contract.conftest import Store
 from tests.contract.queue.test_races import ROUNDS, together
@@ -160,28 +159,33 @@ def test_trials_that_have_not_ended_are_counted(store: Store):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "final", "word"),
+    ("verdict", "final", "last_steps"),
     [
-        (Verdict.CONVERGED, 2.5, TuneReport(step=10, loss=2.5)),
-        (Verdict.DIVERGED, None, TuneReport(step=4, loss=LOST)),
-        (Verdict.OUT_OF_MEMORY, None, TuneReport(step=4, loss=LOST)),
-        (Verdict.STOPPED_EARLY, None, None),
+        (Verdict.CONVERGED, 2.5, [10]),
+        (Verdict.DIVERGED, None, [4]),
+        (Verdict.OUT_OF_MEMORY, None, [4]),
+        (Verdict.STOPPED_EARLY, None, []),
     ],
 )
 def test_a_follower_tells_every_loss_and_how_it_ended(
-    store: Store, verdict: Verdict, final: float | None, word: TuneReport | None
+    store: Store, verdict: Verdict, final: float | None, last_steps: list[int]
 ):
     """Asked again, as a driver does that was started anew, it tells the same."""
+    from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports  # Ray Tune takes a second
+
     add(store, begun(store), 0)
     lease = store.start()
     tell(store, lease, {0: 5.6, 2: 4.0, 4: 3.5})
     store.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=final, verdict=verdict, steps=4))
-    expected = [TuneReport(step=2, loss=4.0), TuneReport(step=4, loss=3.5), *([word] if word else [])]
+    last = [TuneReport(step=step, loss=LOST if final is None else final) for step in last_steps]
+    expected = [TuneReport(step=2, loss=4.0), TuneReport(step=4, loss=3.5), *last]
     for _ in range(2):
         assert list(reports(store.database, lease.run_id, 10)) == expected
 
 
 def test_a_trial_that_was_cancelled_says_nothing_of_its_hyperparameters(store: Store):
+    from orchestrator.sweeps.trial_follower import reports  # as above
+
     run_id = add(store, begun(store), 0)
     assert run_id is not None
     store.runs.apply(run_id, RunAction.CANCEL)

@@ -1,6 +1,5 @@
 """Reading over the real service: charts, sorted lists, exports and metrics; what cannot be understood is a problem."""
 
-import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -167,31 +166,10 @@ def test_many_exports_at_once_hold_up_no_heartbeat(
     assert len(answers) - len(refused) >= 16
 
 
-def test_a_csv_has_no_formula(http: httpx2.Client, leases: tuple[Lease, ...]) -> None:
-    answer = http.get(f"/v1/runs/{leases[0].run_id}/exports/results.csv")
-    assert answer.headers["content-disposition"] == f'attachment; filename="{leases[0].run_id}-results.csv"'
-    cells = pyarrow.csv.read_csv(io.BytesIO(answer.content)).to_pydict()
-    assert all(not str(value).startswith(("=", "+", "@")) for values in cells.values() for value in values)
-
-
 @pytest.mark.parametrize("path", ["experiments/none/exports/series.csv", "runs/none/exports/series.parquet"])
 def test_an_export_of_nothing_is_not_found(http: httpx2.Client, path: str) -> None:
     assert http.get(f"/v1/{path}").status_code == 404
     assert http.get(f"/v1/{path.replace('series', 'secrets')}").status_code in (404, 422)
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'{"sequence": 0, "columns": {"step": [-1], "tokens": [0]}}', b"\xff"]
-)
-def test_a_batch_that_cannot_be_read_is_a_problem_and_changes_nothing(
-    service: Service, http: httpx2.Client, leases: tuple[Lease, ...], body: bytes
-) -> None:
-    points = service.runs.points(leases[1].run_id)
-    path = f"/v1/attempts/{leases[1].run_id}/1/points"
-    response = http.post(path, content=body, headers={"Authorization": f"Bearer {leases[1].token}"})
-    assert response.status_code == 422
-    assert response.json()["errors"]
-    assert service.runs.points(leases[1].run_id) == points
 
 
 def test_metrics_tell_the_queue_the_attempts_and_what_was_taken(own_service: Service) -> None:

@@ -52,8 +52,8 @@ def ids(service: Service) -> tuple[str, ...]:
 
 @pytest.mark.parametrize(("form", "suffix"), [("latex", "tex"), ("markdown", "md"), ("csv", "csv")])
 def test_the_table_is_one_text_for_rest_client_page_and_command_line(service, client, cli, ids, form, suffix) -> None:
-    rest = httpx2.get(f"{service.url}/v1/experiments/{ids[0]}/comparison/{form}", trust_env=False)
-    page = httpx2.get(f"{service.url}/experiments/{ids[0]}/table.{suffix}", trust_env=False)
+    rest = httpx2.get(f"{service.url}/v1/experiments/{ids[0]}/comparison/{form}", trust_env=False, verify=False)
+    page = httpx2.get(f"{service.url}/experiments/{ids[0]}/table.{suffix}", trust_env=False, verify=False)
     assert rest.status_code == page.status_code == 200
     assert rest.headers["Content-Disposition"] == f'attachment; filename="comparison-{ids[0]}.{suffix}"'
     assert rest.text == page.text == client.comparison_table(ids[0], form)
@@ -103,6 +103,6 @@ def test_a_file_of_several_experiments_is_refused_with_the_way_out(cli, ids) -> 
     ],
 )
 def test_malformed_questions_are_refused(service: Service, query: str, status: int) -> None:
-    answer = httpx2.get(f"{service.url}/v1/fits{query}", trust_env=False)
+    answer = httpx2.get(f"{service.url}/v1/fits{query}", trust_env=False, verify=False)
     assert answer.status_code == status
     assert answer.headers["Content-Type"] == "application/problem+json"

@@ -21,7 +21,7 @@ from tests.factories.stores import claim
 from tests.integration.api_service import Service, serving
 from worker.attempt import execute
 
-STEPS = 40
+STEPS = 24
 """The steps of each training, instead of 200: two are observed, half-way and at the end."""
 
 

@@ -346,10 +346,3 @@ print(result.exit_code, result.stderr, sorted({{"torch", "transformers"}} & set(
     assert process.stdout.startswith("1 ")
     assert "adapm-bench data prepare own/nothing --tokenizer byte --from FILES" in process.stdout
     assert process.stdout.endswith(" []\n")
-
-
-def test_a_specification_in_another_encoding_is_refused_with_its_line(tmp_path: Path):
-    path = tmp_path / "latin.yaml"
-    path.write_bytes(b"kind: comparison\nname: caf\xe9\n")
-    result = CliRunner().invoke(main, ["validate", str(path)])
-    assert result.exit_code == 2 and "latin.yaml, line 2" in result.output

@@ -1,4 +1,7 @@
-"""The three lines for each framework make the run that its own loop logs, with the framework's settings."""
+"""The three lines for each framework make the run that its own loop logs, with the framework's settings.
+
+Each framework takes seconds to load, and is imported in the tests of it.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -8,15 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
 from torch import nn
-from transformers.trainer import Trainer
-from transformers.trainer_callback import ProgressCallback
-from transformers.training_args import TrainingArguments
 
-from api.client.callbacks.accelerate import BenchTracker
-from api.client.callbacks.hugging_face import BenchCallback
 from api.client.spool import RunSpool, find
 from orchestrator.external_runs import ExternalState, RunHeader, SpoolLine
 
@@ -28,6 +24,8 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("RANK", "ADAPM_BENCH_URL", "ADAPM_BENCH_RUNS"):
         monkeypatch.delenv(name, raising=False)
     yield
+    from accelerate.state import AcceleratorState, GradientState
+
     AcceleratorState._reset_state(True)
     GradientState._reset_state()
 
@@ -51,6 +49,12 @@ def spools(folder: Path) -> list[tuple[RunHeader, list[SpoolLine]]]:
 
 
 def test_the_trainer_logs_its_losses_and_a_last_evaluation_counts(tmp_path: Path) -> None:
+    from transformers.trainer import Trainer
+    from transformers.trainer_callback import ProgressCallback
+    from transformers.training_args import TrainingArguments
+
+    from api.client.callbacks.hugging_face import BenchCallback
+
     arguments = TrainingArguments(
         output_dir=str(tmp_path / "out"), max_steps=4, eval_strategy="steps", eval_steps=2, logging_steps=1, seed=7,
         learning_rate=0.05, optim="sgd", report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no",
@@ -79,7 +83,7 @@ def test_the_trainer_logs_its_losses_and_a_last_evaluation_counts(tmp_path: Path
 
 
 def fit(folder: Path, *, breaks: bool = False) -> type:
-    """Train the same in Lightning; the class of its logger. Lightning takes seconds to load, which only this needs."""
+    """Train the same in Lightning; the class of its logger."""
     import pytorch_lightning as lightning
 
     from api.client.callbacks.lightning import BenchLogger
@@ -133,6 +137,10 @@ def test_lightning_logs_its_metrics_and_says_how_it_ended(tmp_path: Path) -> Non
 
 
 def test_accelerate_tracks_what_it_is_given(tmp_path: Path) -> None:
+    from accelerate import Accelerator
+
+    from api.client.callbacks.accelerate import BenchTracker
+
     tracker = BenchTracker(experiment="a study", candidate="sgd", folder=tmp_path)
     accelerator = Accelerator(log_with=tracker, cpu=True)
     accelerator.init_trackers("any", config={"lr": 0.05, "seed": 4, "batch": 8})
@@ -156,6 +164,8 @@ def test_what_could_not_be_judged_is_refused_before_the_training(name: str, tmp_
 
 
 def test_a_rate_of_zero_or_a_seed_below_it_is_none(tmp_path: Path) -> None:
+    from api.client.callbacks.accelerate import BenchTracker
+
     tracker = BenchTracker(experiment="a study", candidate="sgd", folder=tmp_path)
     tracker.store_init_configuration({"lr": 0.0, "learning_rate": 0.5, "seed": -1})
     tracker.log({"val_loss": 1.0})

@@ -81,7 +81,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             f"/v1/external-experiments/{external}/runs",
             "/v1/webhooks/hook/deliveries",
         )
+        assert maintenance.faults(folder.database) == ()
         yield House(client, folder.database, lists, whole)
+        assert maintenance.faults(folder.database) == (), "each damage was undone"
 
 
 def fill(database: Database, services: Any) -> None:
@@ -123,7 +125,6 @@ def test_a_damaged_row_fails_alone(house: House, column: sa.Column[Any]) -> None
                 set_to(connection, column, rowid, original)
         assert broken == {}
         assert any(fault.startswith(f"{table} {' '.join(map(str, keys))}: ") for fault in faults), faults
-    assert maintenance.faults(house.database) == ()
 
 
 def set_to(connection: sa.Connection, column: sa.Column[Any], rowid: int, value: object) -> None:

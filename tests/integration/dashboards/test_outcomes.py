@@ -60,7 +60,7 @@ def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 
 def page(service: Service, path: str) -> str:
-    answer = httpx2.get(f"{service.url}{path}")
+    answer = httpx2.get(f"{service.url}{path}", verify=False, timeout=60)
     assert answer.status_code == 200
     return answer.text
 

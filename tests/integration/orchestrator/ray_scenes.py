@@ -56,44 +56,12 @@ def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(s
         cluster.shutdown()
 
 
-def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, embedded_ray_folder: Path) -> None:
-    """Either Ray says that its node has died, or the runner that it must start anew, and then all are interrupted."""
+def test_embedded_ray_ends_an_actor_once_it_is_created_and_a_killed_raylet_is_not_the_runs_doing(
+    silent: str, embedded_ray_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One Ray for both scenes, of which the second ends it."""
     start_embedded_ray(embedded_ray_folder, 1)
     import ray  # it reads its settings when it is imported
-
-    from orchestrator.dispatch.ray_runner import RayRunner
-
-    try:
-        runner = RayRunner(silent)
-        runner.start(LEASE, NodeId(runner.nodes()[0].id))
-        ray.get(runner._started[LEASE.run_id, 1].process_id)
-        children = psutil.Process().children(recursive=True)
-        (raylet,) = (process for process in children if process.name() == "raylet")
-        os.kill(raylet.pid, signal.SIGKILL)
-        ended: list[EndedAttempt] = []
-
-        def has_ended() -> bool:
-            ended.extend(runner.collect_ended())
-            try:
-                runner.nodes()
-            except ClusterError:
-                ended.extend(runner.close(0.0))
-                return True
-            return bool(ended)
-
-        until(has_ended, "Ray knows that its node has died")
-        (end,) = ended
-        assert (end.run_id, end.interrupted) == ("r1", True)
-    finally:
-        stop_embedded_ray(embedded_ray_folder)
-
-
-def test_embedded_an_actor_ends_once_it_is_created(
-    embedded_ray_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray's order to end passes over a worker that is just creating its actor, whose CPU would never be free again."""
-    start_embedded_ray(embedded_ray_folder, 1)
-    import ray  # as above
 
     from orchestrator.dispatch import ray_runner
 
@@ -107,9 +75,33 @@ def test_embedded_an_actor_ends_once_it_is_created(
 
     monkeypatch.setattr(ray_runner, "CREATION_SECONDS", 60.0)
     try:
+        # Ray's order to end passes over a worker that is just creating its actor: its CPU would never be free again.
         slow = ray.remote(num_cpus=1)(Slow).remote(tmp_path / "created")
         ray_runner.end_actor(slow, slow.process_id.remote())
         assert (tmp_path / "created").exists()
         until(lambda: ray.available_resources().get("CPU") == 1.0, "the CPU is free again")
+
+        runner = ray_runner.RayRunner(silent)
+        runner.start(LEASE, NodeId(runner.nodes()[0].id))
+        ray.get(runner._started[LEASE.run_id, 1].process_id)
+        children = psutil.Process().children(recursive=True)
+        (raylet,) = (process for process in children if process.name() == "raylet")
+        os.kill(raylet.pid, signal.SIGKILL)
+        ended: list[EndedAttempt] = []
+
+        def has_ended() -> bool:
+            """Either Ray says that its node has died, or the runner that it must start anew: then all are
+            interrupted."""
+            ended.extend(runner.collect_ended())
+            try:
+                runner.nodes()
+            except ClusterError:
+                ended.extend(runner.close(0.0))
+                return True
+            return bool(ended)
+
+        until(has_ended, "Ray knows that its node has died")
+        (end,) = ended
+        assert (end.run_id, end.interrupted) == ("r1", True)
     finally:
         stop_embedded_ray(embedded_ray_folder)

@@ -11,12 +11,10 @@ HERE = Path(__file__).parent
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("which", "tests"), [("on_a_cluster", 1), ("not on_a_cluster", 2)], ids=["on a cluster", "embedded"]
-)
-def test_every_scene_ends_well(which: str, tests: int) -> None:
+@pytest.mark.parametrize("which", ["on_a_cluster", "embedded"])
+def test_a_scene_ends_well(which: str) -> None:
     scenes = str(HERE / "ray_scenes.py")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", which, scenes]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stdout[-4_000:]
-    assert f"{tests} passed" in process.stdout
+    assert "1 passed" in process.stdout

@@ -25,9 +25,9 @@ SPEC = ComparisonSpec(
     workload=Workload(
         model="gpt2-tiny",
         data=DataSpec(sequence_length_tokens=32),
-        budget=Budget(steps=30, batch_sequences=4),
+        budget=Budget(steps=10, batch_sequences=4),
         schedule=Schedule(warmup_steps=2),
-        evaluation=Evaluation(every_steps=30, sequences=8),
+        evaluation=Evaluation(every_steps=10, sequences=8),
     ),
     candidates=(Candidate(optimizer="adapm", learning_rates=(2e-3,)),),
     seeds=(1,),

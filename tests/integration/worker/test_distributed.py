@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from tests.factories.dataset import prepare_made_dataset
 from tests.factories.process_group import exit_codes, started
 from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
@@ -43,20 +42,13 @@ def averaged(spec: RunSpec) -> RunSpec:
 
 
 @pytest.fixture(scope="module")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("datasets")
-    prepare_made_dataset(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def by_two(datasets: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def by_two(dataset_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return the folder of two undisturbed processes, once for each execution."""
 
     @cache
     def folder(**execution: Any) -> Path:
         path = tmp_path_factory.mktemp("two")
-        assert exit_codes(started(train, path / "ranks", spec_of(**execution), path / "run", datasets)) == [0, 0]
+        assert exit_codes(started(train, path / "ranks", spec_of(**execution), path / "run", dataset_folder)) == [0, 0]
         return path / "run"
 
     return folder
@@ -85,9 +77,11 @@ class Told(FileReporter):
         return Command.CANCEL if self.what == "cancel" and self.reached >= self.step else Command.CONTINUE
 
 
-def train(group: ProcessGroup, spec: RunSpec, folder: Path, datasets: Path, action: str = "", step: int = 0) -> None:
+def train(
+    group: ProcessGroup, spec: RunSpec, folder: Path, dataset_folder: Path, action: str = "", step: int = 0
+) -> None:
     """Train in each process, rank 0 with files for a reporter; its ending is left for the test."""
-    folders = Folders(run_folder=folder, dataset_folder=datasets)
+    folders = Folders(run_folder=folder, dataset_folder=dataset_folder)
     if action == "kill" and not group.is_rank_zero:
         dying_at(step, lambda: os.kill(os.getpid(), signal.SIGKILL))
     if action == "starve" and not group.is_rank_zero:
@@ -132,11 +126,11 @@ def result_in(folder: Path) -> Result:
 
 @pytest.mark.parametrize("execution", [{}, {"micro_batch_sequences": 1}], ids=["whole", "accumulated"])
 def test_two_processes_have_the_losses_of_one(
-    execution: dict[str, Any], by_two: Callable[..., Path], datasets: Path, tmp_path: Path
+    execution: dict[str, Any], by_two: Callable[..., Path], dataset_folder: Path, tmp_path: Path
 ) -> None:
     """Within rounding: sums of two halves have another order. Times are counted for both, tokens once."""
     whole = MemoryReporter()
-    folders = Folders(run_folder=tmp_path / "alone", dataset_folder=datasets)
+    folders = Folders(run_folder=tmp_path / "alone", dataset_folder=dataset_folder)
     expected = run(alone(spec_of(**execution)), whole, folders)
 
     points, result = read_reports(by_two(**execution), Point), result_in(by_two(**execution))
@@ -152,22 +146,22 @@ def test_two_processes_have_the_losses_of_one(
 
 
 def test_a_killed_process_ends_the_attempt_and_the_next_one_gives_the_same_losses(
-    by_two: Callable[..., Path], datasets: Path, tmp_path: Path
+    by_two: Callable[..., Path], dataset_folder: Path, tmp_path: Path
 ) -> None:
     """kill -9 of the one that does not lead: the first one says so, and both go on from its checkpoint, bit for bit."""
     spec = spec_of()
-    killed = started(train, tmp_path / "b" / "ranks", spec, tmp_path / "run", datasets, "kill", 6)
+    killed = started(train, tmp_path / "b" / "ranks", spec, tmp_path / "run", dataset_folder, "kill", 6)
     assert exit_codes(killed) == [rank_attempt.BROKEN_OFF, -signal.SIGKILL]
     message = (tmp_path / "run" / "error").read_text()
     assert message.startswith(RankLostError.__name__)
     assert "2 processes" in message
 
-    assert exit_codes(started(train, tmp_path / "c" / "ranks", spec, tmp_path / "run", datasets)) == [0, 0]
+    assert exit_codes(started(train, tmp_path / "c" / "ranks", spec, tmp_path / "run", dataset_folder)) == [0, 0]
     assert losses(read_reports(tmp_path / "run", Point)) == losses(read_reports(by_two(), Point))
     assert result_in(tmp_path / "run").resumed_from_step == 6
 
 
-def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: Path, tmp_path: Path) -> None:
+def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(dataset_folder: Path, tmp_path: Path) -> None:
     """FSDP2: losses, norms and validation losses, the averaged weights', are those of one process that was
     never stopped, and two processes write what they have read from four, bit for bit."""
 
@@ -180,14 +174,16 @@ def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: P
         if source is not None:
             shutil.copytree(tmp_path / source / "run", folder)
             (folder / "first.pt").unlink()
-        arguments = (sharded(processes), folder, datasets, "leave", until)
+        arguments = (sharded(processes), folder, dataset_folder, "leave", until)
         started_processes = started(train, tmp_path / name / "ranks", *arguments, size=processes)
         assert exit_codes(started_processes) == [0] * processes
         assert (folder / "error").read_text().startswith("TerminatedError: ")
         return folder
 
     whole = MemoryReporter()
-    expected = run(alone(averaged(spec_of())), whole, Folders(run_folder=tmp_path / "whole", dataset_folder=datasets))
+    expected = run(
+        alone(averaged(spec_of())), whole, Folders(run_folder=tmp_path / "whole", dataset_folder=dataset_folder)
+    )
     four = attempt("four", None, 4, 3)
     two = attempt("two", "four", 2, 6)
     written, first_state = (
@@ -199,7 +195,7 @@ def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: P
     assert first_state["optimizer"]["param_groups"] == written["optimizer"]["param_groups"]
 
     reporter = FileReporter(two)
-    result = run(sharded(1), reporter, Folders(run_folder=two, dataset_folder=datasets))
+    result = run(sharded(1), reporter, Folders(run_folder=two, dataset_folder=dataset_folder))
     assert (result.processes, result.resumed_from_step) == (1, 6)
     assert result.optimizer_state_bytes == expected.optimizer_state_bytes
     resumed_losses = losses(read_reports(two, Point))
@@ -208,9 +204,9 @@ def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: P
         assert loss == pytest.approx(expected_loss, rel=1e-5)
 
 
-def test_a_command_reaches_all_processes_before_the_same_step(datasets: Path, tmp_path: Path) -> None:
+def test_a_command_reaches_all_processes_before_the_same_step(dataset_folder: Path, tmp_path: Path) -> None:
     """A checkpoint, and both end in order; so they do at the note that stands for SIGTERM, as shown above."""
-    processes = started(train, tmp_path / "ranks", spec_of(), tmp_path / "run", datasets, "cancel", 4)
+    processes = started(train, tmp_path / "ranks", spec_of(), tmp_path / "run", dataset_folder, "cancel", 4)
 
     assert exit_codes(processes) == [0, 0]
     assert len(read_reports(tmp_path / "run", Point)) == 5
@@ -218,9 +214,9 @@ def test_a_command_reaches_all_processes_before_the_same_step(datasets: Path, tm
     assert sorted((tmp_path / "run" / "checkpoints").glob("*.pt"))[-1].name == "step-000000004.pt"
 
 
-def test_memory_that_one_process_lacks_is_the_verdict_of_the_run(datasets: Path, tmp_path: Path) -> None:
+def test_memory_that_one_process_lacks_is_the_verdict_of_the_run(dataset_folder: Path, tmp_path: Path) -> None:
     """It leaves word and ends; the first one's exchange fails, and its result says which process it was."""
-    processes = started(train, tmp_path / "ranks", spec_of(), tmp_path / "run", datasets, "starve", 3)
+    processes = started(train, tmp_path / "ranks", spec_of(), tmp_path / "run", dataset_folder, "starve", 3)
 
     assert exit_codes(processes) == [rank_attempt.BROKEN_OFF, rank_attempt.BROKEN_OFF]
     result = result_in(tmp_path / "run")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.factories.dataset import prepare_made_dataset
 from tests.factories.fork_server import fork_server
 from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
@@ -64,13 +63,6 @@ def run_in_a_process(
 @pytest.fixture(scope="module")
 def processes() -> ForkServerContext:
     return fork_server()
-
-
-@pytest.fixture(scope="module")
-def dataset_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("datasets")
-    prepare_made_dataset(folder)
-    return folder
 
 
 def losses(points: list[Point]) -> list[tuple[int, float | None, float | None, float | None, float | None]]:

@@ -183,13 +183,6 @@ def test_a_run_goes_on_by_its_id_in_a_spool_of_its_own(tmp_path: Path) -> None:
         start(tmp_path, id="mine", lr=0.5)
 
 
-def test_of_a_distributed_training_the_first_process_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    with start(tmp_path) as run:
-        run.log(step=1, val_loss=1.0)
-    assert find(tmp_path) == [] and run.path is None
-
-
 def test_a_spool_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
     run = start(tmp_path)
     run.log(step=1, val_loss=1.0)

@@ -130,15 +130,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(tmp_path, TableRunner(cpus=2), LeasePolicy(backoff_seconds=0.0, cancel_grace_seconds=0.0))
 
 
-def test_starts_no_more_than_fits(desk: Desk) -> None:
-    """Two CPUs hold two runs of one CPU; the third waits, however often the dispatcher looks."""
-    desk.submit(seeds=3)
-    for _ in range(3):
-        desk.dispatcher.tick()
-    assert len(desk.runner.running) == 2
-    assert desk.statuses() == [RunStatus.LEASED, RunStatus.LEASED, RunStatus.QUEUED]
-
-
 def test_the_leader_queues_what_follows_and_starts_it_in_the_same_round(desk: Desk) -> None:
     """A standby queues nothing; a run's end alone adds no run."""
     standby = desk.new_dispatcher("another")

@@ -81,7 +81,7 @@ def with_results(
 
 
 def test_each_optimizer_gets_its_law_and_the_two_are_compared() -> None:
-    report = fit_experiments(measured(SIZES, power), predict=[(10**10, None)], draws=200)
+    report = fit_experiments(measured(SIZES, power), predict=[(10**10, None)], draws=60)
     assert (report.form, report.baseline) == ("n", "adamw")
     adamw, adapm = of(report, "adamw"), of(report, "adapm")
     for fit, true in ((adamw, 0.25), (adapm, 0.30)):
@@ -115,7 +115,7 @@ def test_the_conclusion_is_on_the_largest_size_and_the_change_says_where_it_lead
 ) -> None:
     spec = evaluated_on(comparison_spec(optimizers=("adamw", "adapm"), seeds=range(3)))
     spec = spec.model_copy(update={"equivalence_margin": 0.03})
-    fit = of(fit_experiments(measured(SIZES, apart(first, last), noise=0.001, spec=spec), draws=200), "adapm")
+    fit = of(fit_experiments(measured(SIZES, apart(first, last), noise=0.001, spec=spec), draws=60), "adapm")
     assert fit.change is not None and fit.change.value == pytest.approx(last - first, abs=0.03)
     assert (fit.conclusion, words in fit.verdict) == (conclusion, True), fit.verdict
 
@@ -126,7 +126,7 @@ def test_who_lost_a_run_that_the_baseline_kept_is_not_better() -> None:
     experiments[0] = with_results(
         experiments[0], lambda name, seed, was: DIVERGED if (name, seed) == ("adapm", 0) else was
     )
-    fit = of(fit_experiments(experiments, draws=100), "adapm")
+    fit = of(fit_experiments(experiments, draws=50), "adapm")
     assert fit.conclusion is Conclusion.UNSTABLE and fit.points[0].n == 2
     assert "1 of 15 runs was lost" in fit.verdict
     assert fit.loss_differences[-1].difference.is_better()
@@ -182,7 +182,7 @@ def test_a_law_of_sizes_is_one_at_a_budget_for_each_size(budgets: dict[int, tupl
 
 
 def test_three_sizes_at_three_budgets_tell_a_law_of_both() -> None:
-    report = fit_experiments(measured(GRID, hoffmann, noise=0.0005), draws=100)
+    report = fit_experiments(measured(GRID, hoffmann, noise=0.0005), draws=50)
     assert report.form == "nd"
     assert len(of(report, "adapm").curves) == 3
 
@@ -209,7 +209,7 @@ def test_too_few_sizes_are_a_sentence(count: int, sentence: str) -> None:
 
 @pytest.mark.parametrize("law", [lambda _name, _n, _d: 2.5, lambda _name, n, _d: 0.5 * n**0.05])
 def test_without_a_law_nothing_is_predicted(law: LawOf) -> None:
-    report = fit_experiments(measured(SIZES, law, noise=0.01), form="n0", predict=[(10**10, None)], draws=100)
+    report = fit_experiments(measured(SIZES, law, noise=0.01), form="n0", predict=[(10**10, None)], draws=50)
     for name in ("adamw", "adapm"):
         fit = of(report, name)
         assert fit.verdict.startswith("No law found: the loss is not shown to fall with size: alpha = ")
@@ -281,7 +281,7 @@ def test_a_candidate_at_the_edge_of_what_was_tried_is_not_called_worse() -> None
             return result(final_val_loss=loss).model_copy(update={"parameters": n, "tokens": d})
 
         experiments.append(records(spec, outcome, experiment=f"e{n}"))
-    report = fit_experiments(experiments, draws=100)
+    report = fit_experiments(experiments, draws=50)
     adapm = of(report, "adapm")
     assert adapm.loss_differences[-1].difference.is_worse()
     assert adapm.conclusion is Conclusion.UNDECIDED

@@ -78,7 +78,7 @@ def test_intervals_cover_the_planted_exponent() -> None:
     cells = [(round(n), round(20 * n)) for n in np.logspace(6, 9, 5)]
     covered = 0
     for seed in range(100):
-        law, drawn = fitted("n0", cells, law_losses(cells, {"A": 12.0, "alpha": 0.08}, noise=0.003, seed=seed), 80)
+        law, drawn = fitted("n0", cells, law_losses(cells, {"A": 12.0, "alpha": 0.08}, noise=0.003, seed=seed), 40)
         low, high = interval(float(law.coefficients()["alpha"]), drawn.coefficients()["alpha"], 3)
         covered += low is not None and high is not None and low <= 0.08 <= high
     assert abs(covered / 100 - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 100)
