@@ -321,6 +321,16 @@ def test_state_is_kept_under_torchs_names():
     assert keys("c_proj.bias") == ["step", "exp_avg", "exp_avg_sq"]
 
 
+def test_the_state_of_a_model_with_a_parameter_without_elements_loads():
+    named = [("norm.weight", nn.Parameter(torch.ones(4))), ("empty.bias", nn.Parameter(torch.ones(0)))]
+    optimizer, loaded = AdaPM(named, LR), AdaPM(named, LR)
+    for _, value in named:
+        value.grad = torch.ones_like(value)
+    optimizer.step()
+    loaded.load_state_dict(optimizer.state_dict())
+    torch.testing.assert_close(loaded.state_dict()["state"], optimizer.state_dict()["state"])
+
+
 def test_state_of_another_rank_is_refused_and_nothing_changes():
     model = tiny_gpt2()
     donor = AdaPM.for_model(model, LR, rank_ratio=0.5)

@@ -386,13 +386,12 @@ def uses_kernels(monkeypatch, kernels):
     ("cls", "tiny", "options"),
     [
         (AdaPM, tiny_gpt2, {}),
-        (AdaPM, tiny_llama, {"bias_correction": False, "debias_moments": True}),
         (
             AdaPMMini,
             tiny_llama,
             {"matmul_precision": "high", "inner_iterations": 2, "debias_moments": True, "clip": None},
         ),
-        (AdaPMMini, tiny_gpt2, {"state_dtype": torch.int8}),
+        (AdaPMMini, tiny_gpt2, {"state_dtype": torch.int8, "bias_correction": False}),
     ],
 )
 def test_a_model_is_trained_as_by_torchs_operators(uses_kernels, cls, tiny, options):
