@@ -87,23 +87,37 @@ class Group:
     is_compiled: bool = False
     """Whether C moves the block."""
 
+    is_stack: bool = False
+    """Whether the blocks are neighbours of one stack, which is the batch where it lies."""
+
     def __post_init__(self) -> None:
-        self.block, self.portion = self.slices[0].block, self.slices[0].portion
+        first = self.slices[0]
+        self.block, self.portion = first.block, first.portion
         """Those of any of them: they are alike."""
         self.weights = [part.weight for part in self.slices]
-        self.compute = torch.promote_types(self.weights[0].dtype, torch.float32)
+        self._views = [(part.index, part.view) for part in self.slices]
+        if self.is_stack:
+            weight, second, count = first.weight, self.slices[1].weight, len(self.slices)
+            steps = (second.storage_offset() - weight.storage_offset(), *weight.stride())
+            self.weights = [weight.as_strided((count, *weight.shape), steps, weight.storage_offset())]
+            self._views = [(first.index, partial(_view_stack, first.block, count))]
+        self.compute = torch.promote_types(first.weight.dtype, torch.float32)
         """Type of the arithmetic."""
 
     def gather(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return G of each block, from the gradients of the parameters that move."""
-        return [
-            gradients[part.index] if part.view is None else part.view(gradients[part.index]) for part in self.slices
-        ]
+        """Return G of each block, or of all blocks of a stack, from the gradients of the parameters that move."""
+        return [gradients[index] if view is None else view(gradients[index]) for index, view in self._views]
 
     def plain_state(self, name: str) -> list[Tensor]:
         """Return the state of that name of each block, which is not in 8 bits; nothing where there is none."""
         tensors = [stored for stored in self.state.get(name, ()) if isinstance(stored, Tensor)]
         return [*tensors[0].unbind()] if 0 < len(tensors) < len(self.slices) else tensors
+
+
+def _view_stack(first: Block, count: int, tensor: Tensor) -> Tensor:
+    assert first.index is not None
+    stack, part = tensor.narrow(0, first.index, count), first.part
+    return stack if part is None else stack.narrow(part.axis + 1, part.start, part.length)
 
 
 def limit_of(weight: Tensor, *, largest: int) -> int:
@@ -123,13 +137,15 @@ def make_units(slices: Sequence[ParamSlice], *, largest: int, compiles: bool) ->
         largest: Elements of the plan's largest block.
         compiles: Whether compiled code may move them.
     """
-    alike: dict[object, list[ParamSlice]] = {}
+    alike: dict[tuple[object, ...], list[ParamSlice]] = {}
     for part in slices:
-        alike.setdefault((likeness(part.block), part.weight.shape), []).append(part)
+        stack = None if part.block.index is None or part.portion is not None else (part.index, part.block.part)
+        alike.setdefault((likeness(part.block), part.weight.shape, stack), []).append(part)
     units: list[list[Group]] = []
     room = 0.0
     """The share of what may be worked on at a time that the last unit leaves."""
-    for members in sorted(alike.values(), key=_is_not_low_rank):  # factors of several shapes in one call
+    # Factors of several shapes in one call.
+    for kind, members in sorted(alike.items(), key=lambda item: _is_not_low_rank(item[1])):
         block, weight = members[0].block, members[0].weight
         kernels = _kernels_for(block, weight) if compiles else None
         is_compiled = compiles and kernels is None and _suits_c(block, weight)
@@ -148,7 +164,10 @@ def make_units(slices: Sequence[ParamSlice], *, largest: int, compiles: bool) ->
                 units.append([])
                 room = 1.0
             together = members[start : start + (1 if is_compiled else max(1, int(room / share)))]
-            units[-1].append(Group(together, hold_state(together, apart=is_apart), limit, kernels, is_compiled))
+            first, last = (part.block.index or 0 for part in (together[0], together[-1]))
+            is_stack = kernels is None and kind[-1] is not None and last - first == len(together) - 1 > 0
+            state = hold_state(together, apart=is_apart)
+            units[-1].append(Group(together, state, limit, kernels, is_compiled, is_stack))
             room -= len(together) * share
             start += len(together)
     return units

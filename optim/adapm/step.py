@@ -243,8 +243,8 @@ def _move_by_rows(
             numerator = product.add_(piece, alpha=settings.mixture.gradient)
         exact = _descend(block, weights, numerator, root, settings)
         if _rounds_by_chance(group, settings):
-            for part, weight, new in zip(group.slices, weights, exact.view(-1, *weights[0].shape), strict=True):
-                _write_by_chance(part, weight, rows, new, settings)
+            for part, new in zip(group.slices, [exact] if len(group.slices) == 1 else exact.unbind(), strict=True):
+                _write_by_chance(part, rows, new, settings)
         else:
             round_into(weights, exact)
 
@@ -472,8 +472,9 @@ def _rounds_by_chance(group: Group, settings: StepSettings) -> bool:
     return settings.options["bf16_stochastic_round"] and group.weights[0].dtype is torch.bfloat16
 
 
-def _write_by_chance(part: ParamSlice, weight: Tensor, rows: Rows, exact: Tensor, settings: StepSettings) -> None:
-    """Round new rows of a block to bfloat16 by chance, into these rows of its weight."""
+def _write_by_chance(part: ParamSlice, rows: Rows, exact: Tensor, settings: StepSettings) -> None:
+    """Round new rows of a block to bfloat16 by chance."""
+    weight = _rows_of(part.weight, rows)
     origin = [*(_origin(part) or (0,) * weight.ndim)]
     if isinstance(rows, slice):
         origin[0] += rows.start
