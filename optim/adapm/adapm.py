@@ -116,7 +116,7 @@ class AdaPM(ClosureStep):
     first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
     second_moments: ClassVar[Mapping[BlockKind, SecondMoment]] = ADAM_SECOND_MOMENTS
     plan: BlockPlan
-    _layout: Layout | None
+    _layout: Layout | None = None
     """The layout of the last step."""
     _model: "ref[nn.Module] | None" = None
     """The model of parameters that are added later; copies do without."""
@@ -167,7 +167,8 @@ class AdaPM(ClosureStep):
         self._heads, self._planning = heads, planning if plan is None else None
         self._plan_missing(dict(names(groups)))
         self.compile = compile
-        self._prepare_captures()
+        self._captured: set[Tensor] = set()
+        """What graphs read."""
         self._group_names: list[tuple[str, ...]] = []
         super().__init__(groups, defaults)
 
@@ -278,11 +279,6 @@ class AdaPM(ClosureStep):
         compiles = compiled.should_compile(self.compile, sum(self.plan.elements.values()), device)
         return Layout(self.plan, moving, facts, self.state, compiles=compiles)
 
-    def _prepare_captures(self) -> None:
-        self._layout = None
-        self._captured: set[Tensor] = set()
-        """What graphs read."""
-
     @contextmanager
     def _recording(self, layout: Layout) -> Iterator[None]:
         """Check within the block that a CUDA graph can capture this step, if one does, and keep the memory that it
@@ -378,8 +374,7 @@ class AdaPM(ClosureStep):
     def _load(self, state_dict: dict[str, Any]) -> None:
         state_dict = {**state_dict, "param_groups": self._in_own_order(state_dict["param_groups"])}
         self._check_saved_state(state_dict)
-        super().load_state_dict(state_dict)
-        self._layout = None
+        super().load_state_dict(state_dict)  # which lets go of the layout, by `__setstate__`
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
         for identity, name, parameter, group in self._saved_parameters(state_dict):
             saved, state = state_dict["state"].get(identity, {}), self.state.get(parameter, {})
@@ -441,7 +436,7 @@ class AdaPM(ClosureStep):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._prepare_captures()
+        self._layout, self._captured = None, set()
 
     def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
         """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""

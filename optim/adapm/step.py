@@ -374,9 +374,19 @@ def _square_sums(group: Group, gradients: Sequence[Tensor]) -> Tensor:
     if group.kernels is not None:
         sums: Tensor = group.kernels.square_sums(gradients, axis=axis)
         return sums if len(group.slices) > 1 else sums[0]
-    if axis == 1 and group.is_compiled:
+    compute = torch.promote_types(gradient.dtype, torch.float32)
+    if axis == 0:
+        norms: Tensor = torch.linalg.vector_norm(gradient, dim=-1, dtype=compute)
+        return norms.square_()
+    if group.is_compiled:
         return compiled.column_square_sums(gradient)
-    return row_square_sums(gradient) if axis == 0 else column_square_sums(gradient)
+    if gradient.ndim > 2:  # several blocks, no larger than a chunk
+        return gradient.to(compute).square().sum(dim=-2)
+    # torch's norm is as fast as reading along a row, and slower than this loop down a column.
+    total = gradient.new_zeros(gradient.shape[1], dtype=compute)
+    for rows in row_chunks(gradient):
+        total.add_(gradient[rows].to(compute).square().sum(dim=0))
+    return total
 
 
 def _root(moment: Tensor, settings: StepSettings) -> Tensor:
@@ -384,22 +394,6 @@ def _root(moment: Tensor, settings: StepSettings) -> Tensor:
     if settings.options["debias_moments"]:
         root.mul_(settings.second_debias**-0.5)
     return root.add_(settings.options["eps"])
-
-
-def row_square_sums(gradient: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(gradient, dim=-1, dtype=torch.promote_types(gradient.dtype, torch.float32))
-    return norms.square_()
-
-
-def column_square_sums(gradient: Tensor) -> Tensor:
-    """torch's norm is as fast as reading along a row, and slower than this loop down a column."""
-    compute = torch.promote_types(gradient.dtype, torch.float32)
-    if gradient.ndim > 2:  # several blocks, no larger than a chunk
-        return gradient.to(compute).square().sum(dim=-2)
-    total = gradient.new_zeros(gradient.shape[1], dtype=compute)
-    for rows in row_chunks(gradient):
-        total.add_(gradient[rows].to(compute).square().sum(dim=0))
-    return total
 
 
 def _rows_of(stored: _Kept, rows: Rows) -> _Kept:
