@@ -70,7 +70,7 @@ COMPAT_TESTS := test_adapm test_devices test_eight_bit test_groups test_low_rank
 
 $(VENV)-compat/.installed: optim/pyproject.toml
 	$(PYTHON) -m venv $(VENV)-compat
-	$(VENV)-compat/bin/python -m pip install $(PIP_FLAGS) -q torch==2.4.1 'transformers==4.57.*' 'numpy<3' hypothesis 'pytest>=9.2' pytest-timeout
+	$(VENV)-compat/bin/python -m pip install $(PIP_FLAGS) -q torch==2.4.1 'transformers==4.57.*' 'numpy<3' hypothesis pydantic 'pytest>=9.2' pytest-timeout
 	@touch $@
 
 compat: $(VENV)-compat/.installed  ## AdaPM's tests with the oldest torch that it takes; PYTHON=python3.10 for the oldest Python

@@ -23,7 +23,8 @@ planning, saving, loading.
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import attrgetter, itemgetter
+from itertools import chain
+from operator import attrgetter, eq, itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
@@ -115,7 +116,7 @@ class AdaPM(ClosureStep):
     first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
     second_moments: ClassVar[Mapping[BlockKind, SecondMoment]] = ADAM_SECOND_MOMENTS
     plan: BlockPlan
-    _layout: Layout | None
+    _layout: Layout | None = None
     """The layout of the last step."""
     _model: "ref[nn.Module] | None" = None
     """The model of parameters that are added later; copies do without."""
@@ -166,7 +167,8 @@ class AdaPM(ClosureStep):
         self._heads, self._planning = heads, planning if plan is None else None
         self._plan_missing(dict(names(groups)))
         self.compile = compile
-        self._prepare_captures()
+        self._captured: set[Tensor] = set()
+        """What graphs read."""
         self._group_names: list[tuple[str, ...]] = []
         super().__init__(groups, defaults)
 
@@ -234,7 +236,7 @@ class AdaPM(ClosureStep):
             layout.follow_weights()
             for bucket in layout.buckets:
                 counter = bucket.counter if bucket.options["capturable"] else None
-                settings = StepSettings.from_group(bucket.options, bucket.count(), precision=precision, counter=counter)
+                settings = StepSettings(bucket.options, bucket.count(), precision=precision, counter=counter)
                 for group in bucket.fused:
                     update_fused(group, moving, settings)
                 for unit in bucket.units:
@@ -276,11 +278,6 @@ class AdaPM(ClosureStep):
         device = moving[0].parameter.device if moving else torch.device("cpu")
         compiles = compiled.should_compile(self.compile, sum(self.plan.elements.values()), device)
         return Layout(self.plan, moving, facts, self.state, compiles=compiles)
-
-    def _prepare_captures(self) -> None:
-        self._layout = None
-        self._captured: set[Tensor] = set()
-        """What graphs read."""
 
     @contextmanager
     def _recording(self, layout: Layout) -> Iterator[None]:
@@ -375,20 +372,9 @@ class AdaPM(ClosureStep):
             self._optimizer_load_state_dict_pre_hooks = hooks
 
     def _load(self, state_dict: dict[str, Any]) -> None:
-        older = [
-            # Whether graphs capture it is no part of a training.
-            {**_OPTIONS_SINCE, **saved, "capturable": own_group["capturable"]}
-            for saved, own_group in zip(state_dict["param_groups"], self.param_groups, strict=False)
-        ]
-        groups = self._in_own_order([*older, *state_dict["param_groups"][len(older) :]])
-        state_dict = {**state_dict, "param_groups": groups}
+        state_dict = {**state_dict, "param_groups": self._in_own_order(state_dict["param_groups"])}
         self._check_saved_state(state_dict)
-        groups = [
-            {**saved, "param_names": [name for name, _ in self._parameters_by_name(own_group)]}
-            for saved, own_group in zip(state_dict["param_groups"], self.param_groups, strict=True)
-        ]
-        super().load_state_dict({**state_dict, "param_groups": groups})
-        self._layout = None
+        super().load_state_dict(state_dict)  # which lets go of the layout, by `__setstate__`
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
         for identity, name, parameter, group in self._saved_parameters(state_dict):
             saved, state = state_dict["state"].get(identity, {}), self.state.get(parameter, {})
@@ -406,32 +392,43 @@ class AdaPM(ClosureStep):
                         value = _sharded_state().part_of(value, block, state_name, parameter)
                     state[key] = value.to(device=parameter.device, dtype=block.state_dtypes[state_name])
 
-    def _in_own_order(self, saved: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the saved groups, each with its parameters in the order of this optimizer's; without names, as they
-        are."""
-        if any(len(group.get("param_names", ())) != len(group["params"]) for group in saved):
-            return saved
-        named_groups = [
-            dict(zip(map(plain_name, group["param_names"]), group["params"], strict=True)) for group in saved
-        ]
-        saved_names = {name for group in named_groups for name in group}
-        own_names = {name for group in self._group_names for name in group}
-        if new := sorted(own_names - saved_names):
-            raise ValueError(
-                f"the state to load has nothing for {_listing(new)}; were they frozen when it was saved? Then load it "
-                f"while they still are, thaw them, and give them to add_param_group"
+    def _in_own_order(self, saved_groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the saved groups with this optimizer's names, and their parameters in its order, by saved names if
+        they have any."""
+        saved_names = [[*map(plain_name, group.get("param_names", ()))] for group in saved_groups]
+        has_names = all(map(eq, map(len, saved_names), (len(group["params"]) for group in saved_groups)))
+        if has_names:
+            every_saved, every_own = (set(chain.from_iterable(lists)) for lists in (saved_names, self._group_names))
+            if new := sorted(every_own - every_saved):
+                raise ValueError(
+                    f"the state to load has nothing for {_listing(new)}; were they frozen when it was saved? Then load "
+                    f"it while they still are, thaw them, and give them to add_param_group"
+                )
+            if extra := sorted(every_saved - every_own):
+                raise ValueError(
+                    f"the state to load has {_listing(extra)}, which this optimizer does not train; build it with "
+                    f"them, or take them out of the state in a hook of register_load_state_dict_pre_hook"
+                )
+        counts, own_counts = (
+            [len(group["params"]) for group in groups] for groups in (saved_groups, self.param_groups)
+        )
+        if counts != own_counts:
+            raise ValueError(f"the state to load has groups of {counts} parameters, this optimizer of {own_counts}")
+        groups = []
+        for index, (saved, own, own_names) in enumerate(
+            zip(saved_groups, self.param_groups, self._group_names, strict=True)
+        ):
+            identities = saved["params"]
+            if has_names:
+                identity_of = dict(zip(saved_names[index], identities, strict=True))
+                if moved := sorted(set(identity_of) - set(own_names)):
+                    raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
+                identities = [identity_of[name] for name in own_names]
+            groups.append(
+                # Whether graphs capture a step is no part of a training.
+                {**saved, "params": identities, "param_names": [*own_names], "capturable": own["capturable"]}
             )
-        if extra := sorted(saved_names - own_names):
-            raise ValueError(
-                f"the state to load has {_listing(extra)}, which this optimizer does not train; build it with them, or "
-                f"take them out of the state in a hook of register_load_state_dict_pre_hook"
-            )
-        if [set(group) for group in named_groups] != [set(group) for group in self._group_names]:
-            return saved  # `_check_saved_state` tells what differs
-        return [
-            {**group, "params": [by_name[name] for name in ordered]}
-            for group, by_name, ordered in zip(saved, named_groups, self._group_names, strict=True)
-        ]
+        return groups
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("plan", "compile", "_heads", "_planning", "_group_names")
@@ -439,12 +436,7 @@ class AdaPM(ClosureStep):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "_group_names" not in vars(self):  # a copy that an earlier version wrote
-            self._group_names = [tuple(group["param_names"]) for group in self.param_groups]
-        self._prepare_captures()
-        for group in self.param_groups:
-            for option, value in _OPTIONS_SINCE.items():
-                group.setdefault(option, value)
+        self._layout, self._captured = None, set()
 
     def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
         """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""
@@ -549,15 +541,6 @@ class AdaPM(ClosureStep):
                 yield identity, name, parameter, group
 
     def _check_saved_state(self, state_dict: dict[str, Any]) -> None:
-        saved_counts = [len(group["params"]) for group in state_dict["param_groups"]]
-        own_counts = [len(group["params"]) for group in self.param_groups]
-        if saved_counts != own_counts:
-            raise ValueError(
-                f"the state to load has groups of {saved_counts} parameters, this optimizer of {own_counts}"
-            )
-        for own_names, group in zip(self._group_names, state_dict["param_groups"], strict=True):
-            if moved := sorted(set(map(plain_name, group.get("param_names", own_names))) - set(own_names)):
-                raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
         # Not `defaults`, to which torch adds a key of its own whenever a state is loaded.
         lacking = sorted({option for group in state_dict["param_groups"] for option in OPTIONS if option not in group})
         if lacking:
@@ -590,13 +573,6 @@ class AdaPMMini(AdaPM):
 
 
 _USUAL_PLAN = PlanOptions(rank_ratio=0.05, state_dtype=None, unknown="warn", rules=())
-_OPTIONS_SINCE: Mapping[str, Any] = {
-    "master_weights": False,
-    "bf16_stochastic_round": False,
-    "matmul_precision": None,
-    "capturable": False,
-}
-"""Options that states saved by earlier versions lack, with what those versions did."""
 
 
 def _listing(names: Sequence[str], limit: int = 6) -> str:

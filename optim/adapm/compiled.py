@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._triton import has_triton
 
 # A step of GPT-2 124M takes less (docs/LOG.md); one of a million parameters does not.
@@ -37,8 +37,6 @@ FLAGS = (
     "-ffp-contract=off",  # every operation rounds, on each processor alike
 )
 COMPILE_SECONDS = 120.0
-_PLAIN = (Tensor, nn.Parameter)
-"""Others, torch's fake ones for instance, may have no memory to write to."""
 SOURCE = r"""
 #include <math.h>
 #include <stddef.h>
@@ -162,18 +160,13 @@ def kernels_for(device: torch.device) -> ModuleType | None:
     return kernels
 
 
-def is_worth_compiling(shape: tuple[int, ...], *tensors: object) -> bool:
-    """Return whether C moves blocks of that shape: large, with float32 tensors on a CPU, each row's elements side by
-    side."""
+def is_worth_compiling(shape: tuple[int, ...], weight: Tensor) -> bool:
+    """Return whether C moves blocks of that shape: large, in float32 on a CPU, each row's elements side by side."""
     return (
         len(shape) == 2
         and prod(shape) >= _CPU_SMALLEST_BLOCK
-        and all(
-            isinstance(tensor, Tensor)
-            and type(tensor) in _PLAIN
-            and (tensor.device.type, tensor.dtype, tensor.stride(-1)) == ("cpu", torch.float32, 1)
-            for tensor in tensors
-        )
+        and type(weight) is Tensor  # others, torch's fake ones for instance, may have no memory to write to
+        and (weight.device.type, weight.dtype, weight.stride(-1)) == ("cpu", torch.float32, 1)
         and library() is not None
     )
 

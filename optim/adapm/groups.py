@@ -1,30 +1,29 @@
 """Groups: like blocks that move together. They are made once, and hold until what moves changes.
 
-A *slice* is one block of a parameter, or neighbours of a stack of experts. Slices that are alike make a *group*: B
-blocks of one shape to which the same formulas with the same numbers apply. The state of a group is one tensor B × …, of
-which each block's is a view under the parameter, as `state_dict` has it. Weights and gradients stay where they are.
+Blocks that are alike make a *group*: B blocks of one shape to which the same formulas with the same numbers apply. The
+state of a group is one tensor B × …, of which each block's is a view under the parameter, as `state_dict` has it.
+Weights and gradients stay where they are.
 
 Groups are bounded, so that what a step takes for a while does not grow with a model's depth:
 
     worked out by torch's operators    one block, or as many as a piece (`devices.py`) and the plan's largest block
                                        have elements, or 1 MiB
+    moved by C                         one block
     moved by our kernel                any number; low-rank ones by those that have factors of a quarter of the
                                        largest block
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from operator import methodcaller
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..plan.blocks import SCALE, Block, FirstMoment, SecondMoment
 from ..plan.sharding import Portion, is_distributed, local_view, portion_of
-from . import compiled
+from . import compiled, devices
 from .devices import chunk_elements
 from .eight_bit import EightBit, Stored
 
@@ -37,69 +36,34 @@ handful of copies."""
 
 @dataclass(frozen=True, eq=False)
 class ParamSlice:
-    """A block of a parameter, or neighbours of a stack: B × m × n if there are several."""
+    """A block of a parameter, or the part of it that is in this process."""
 
-    blocks: tuple[Block, ...]
+    block: Block
     index: int
     """The index of the parameter among those that move."""
     weight: Tensor
     """W, or what is trained in its place."""
-    parameter_state: dict[str, Tensor]
+    state: dict[str, Tensor]
     """The parameter's state."""
     view: Callable[[Tensor], Tensor] | None = None
     """The slice of a tensor like the parameter; None if it is all of it."""
     portion: Portion | None = None
     """The part of the block in this process, if several share it."""
 
-    def cut(self, start: int, stop: int) -> "ParamSlice":
-        """Return some of the blocks; one as a matrix by itself."""
-        if (start, stop) == (0, len(self.blocks)):
-            return self
-        chosen: Any = slice(start, stop) if stop > start + 1 else start
-        whole = self.view
-
-        def view(tensor: Tensor) -> Tensor:
-            selected: Tensor = (tensor if whole is None else whole(tensor))[chosen]
-            return selected
-
-        return replace(self, blocks=self.blocks[start:stop], weight=self.weight[chosen], view=view)
-
 
 def cut_parameter(
-    blocks: Sequence[Block], position: int, parameter: Tensor, trained: Tensor, state: dict[str, Tensor]
+    blocks: Sequence[Block], index: int, parameter: Tensor, trained: Tensor, state: dict[str, Tensor]
 ) -> Iterator[ParamSlice]:
-    """Yield the slices of a parameter: its blocks, like neighbours of a stack together."""
-    if is_distributed(parameter):
-        for block in blocks:
-            portion = portion_of(block, parameter)
-            local_of = partial(local_view, block, portion, parameter)
-            yield ParamSlice((block,), position, local_of(trained), state, local_of, portion)
-        return
-    runs: list[list[Block]] = []
-    latest: dict[object, list[Block]] = {}
+    """Yield the slices of a parameter, one for each of its blocks."""
     for block in blocks:
-        kind = (likeness(block), block.part)
-        run = latest.get(kind)
-        if run is None or block.index is None or run[-1].index != block.index - 1:
-            run = latest[kind] = []
-            runs.append(run)
-        run.append(block)
-    for run in runs:
-        first = run[0]
         view: Callable[[Tensor], Tensor] | None = None
-        if len(run) > 1:
-            view = partial(_view_stack, first, len(run))
-        elif first.index is not None:
-            view = first.view
-        elif first.part is not None:
-            view = methodcaller("narrow", first.part.axis, first.part.start, first.part.length)
-        yield ParamSlice(tuple(run), position, trained if view is None else view(trained), state, view)
-
-
-def _view_stack(first: Block, count: int, tensor: Tensor) -> Tensor:
-    assert first.index is not None
-    stack, part = tensor.narrow(0, first.index, count), first.part
-    return stack if part is None else stack.narrow(part.axis + 1, part.start, part.length)
+        portion = None
+        if is_distributed(parameter):
+            portion = portion_of(block, parameter)
+            view = partial(local_view, block, portion, parameter)
+        elif block.index is not None or block.part is not None:
+            view = block.view
+        yield ParamSlice(block, index, trained if view is None else view(trained), state, view, portion)
 
 
 def likeness(block: Block) -> tuple[object, ...]:
@@ -113,67 +77,47 @@ class Group:
     """Like blocks that move together."""
 
     slices: Sequence[ParamSlice]
-    state: dict[str, Sequence[Stored]]
+    state: Mapping[str, Sequence[Stored]]
     """The state by the names of `Block.state_shapes`: one tensor B × …, without B for a single block; or one for each
     block if blocks that do not move now have their state in the same memory."""
-    largest: int
-    """Elements of the plan's largest block."""
-    compiles: bool
-    """Whether compiled code may move them."""
+    limit: int = 0
+    """The most elements of a block that are worked on at a time."""
+    kernels: ModuleType | None = None
+    """`kernels.py`, where its kernel moves the blocks."""
+    is_compiled: bool = False
+    """Whether C moves the block."""
+
+    is_stack: bool = False
+    """Whether the blocks are neighbours of one stack, which is the batch where it lies."""
 
     def __post_init__(self) -> None:
-        self.block = self.slices[0].blocks[0]
-        """Any of them: they are alike."""
-        self.weights = [piece.weight for piece in self.slices]
-        self.blocks = [block for piece in self.slices for block in piece.blocks]
-        self.compute = torch.promote_types(self.weights[0].dtype, torch.float32)
+        first = self.slices[0]
+        self.block, self.portion = first.block, first.portion
+        """Those of any of them: they are alike."""
+        self.weights = [part.weight for part in self.slices]
+        self._views = [(part.index, part.view) for part in self.slices]
+        if self.is_stack:
+            weight, second, count = first.weight, self.slices[1].weight, len(self.slices)
+            steps = (second.storage_offset() - weight.storage_offset(), *weight.stride())
+            self.weights = [weight.as_strided((count, *weight.shape), steps, weight.storage_offset())]
+            self._views = [(first.index, partial(_view_stack, first.block, count))]
+        self.compute = torch.promote_types(first.weight.dtype, torch.float32)
         """Type of the arithmetic."""
-        self.portion = self.slices[0].portion
-        """The part of any of them that is in this process, if several share it."""
 
     def gather(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return G of each slice, from the gradients of the parameters that move."""
-        return [
-            gradients[piece.index] if piece.view is None else piece.view(gradients[piece.index])
-            for piece in self.slices
-        ]
+        """Return G of each block, or of all blocks of a stack, from the gradients of the parameters that move."""
+        return [gradients[index] if view is None else view(gradients[index]) for index, view in self._views]
 
-    @cached_property
-    def singles(self) -> "Group":
-        """The same blocks, each a slice by itself with state of its own."""
-        slices = [piece.cut(index, index + 1) for piece in self.slices for index in range(len(piece.blocks))]
-        count = len(slices)
-        state = {
-            name: [stored[0][index] for index in range(count)] if len(stored) == 1 < count else stored
-            for name, stored in self.state.items()
-        }
-        return Group(slices, state, self.largest, self.compiles)
+    def plain_state(self, name: str) -> list[Tensor]:
+        """Return the state of that name of each block, which is not in 8 bits; nothing where there is none."""
+        tensors = [stored for stored in self.state.get(name, ()) if isinstance(stored, Tensor)]
+        return [*tensors[0].unbind()] if 0 < len(tensors) < len(self.slices) else tensors
 
-    def limit(self) -> int:
-        """Return the number of elements of such blocks that may be worked on at a time."""
-        return limit_of(self.weights[0], largest=self.largest)
 
-    @cached_property
-    def kernels(self) -> ModuleType | None:
-        """`kernels.py`, where its kernel moves such blocks."""
-        block = self.block
-        if not self.compiles or len(block.shape) != 2:
-            return None
-        kernels = compiled.kernels_for(self.weights[0].device)
-        # Factors are read for it, other state it reads itself.
-        moved = [block.state_dtypes[name] for name in ("exp_avg", "exp_avg_sq") if name in block.state_dtypes]
-        suits = kernels is not None and all(map(kernels.is_supported, (self.weights[0].dtype, *moved)))
-        return kernels if suits else None
-
-    @cached_property
-    def _suits_compiled(self) -> bool:
-        element = self.block.second_moment is SecondMoment.ELEMENT
-        touched = (*self.weights, *(self.singles.state["exp_avg_sq"] if element else ()))
-        return self.compiles and compiled.is_worth_compiling(self.block.shape, *touched)
-
-    def is_compiled(self, gradient: Tensor) -> bool:
-        """Return whether compiled code moves them, with a gradient like this."""
-        return self._suits_compiled and compiled.is_worth_compiling(self.block.shape, gradient)
+def _view_stack(first: Block, count: int, tensor: Tensor) -> Tensor:
+    assert first.index is not None
+    stack, part = tensor.narrow(0, first.index, count), first.part
+    return stack if part is None else stack.narrow(part.axis + 1, part.start, part.length)
 
 
 def limit_of(weight: Tensor, *, largest: int) -> int:
@@ -193,61 +137,74 @@ def make_units(slices: Sequence[ParamSlice], *, largest: int, compiles: bool) ->
         largest: Elements of the plan's largest block.
         compiles: Whether compiled code may move them.
     """
-    alike: dict[object, list[ParamSlice]] = {}
+    alike: dict[tuple[object, ...], list[ParamSlice]] = {}
     for part in slices:
-        alike.setdefault((likeness(part.blocks[0]), part.weight.shape[-len(part.blocks[0].shape) :]), []).append(part)
+        stack = None if part.block.index is None or part.portion is not None else (part.index, part.block.part)
+        alike.setdefault((likeness(part.block), part.weight.shape, stack), []).append(part)
     units: list[list[Group]] = []
     room = 0.0
     """The share of what may be worked on at a time that the last unit leaves."""
-    for members in sorted(alike.values(), key=_is_not_low_rank):  # factors of several shapes in one call
-        first, block = members[0], members[0].blocks[0]
-        needed, limit = _BLOCKS_TO_FACTORS * block.rank * sum(block.shape), max(largest, ALWAYS_ELEMENTS)
-        if Group([first], {}, largest, compiles).kernels is None:  # gradients are copied
-            needed = max(needed, first.weight.numel() // len(first.blocks))
-            limit = limit_of(first.weight, largest=largest)
-        elif _is_not_low_rank(members):
-            singles = [piece.cut(index, index + 1) for piece in members for index in range(len(piece.blocks))]
-            units.append([hold(singles, largest, compiles, together=False)])
-            room = 0.0
-            continue
-        share = max(1, needed) / limit
-        singles = [member for member in members if len(member.blocks) == 1]
-        # A stack is a group by itself, because it is a batch where it lies.
-        for like in [*([member] for member in members if len(member.blocks) > 1), singles]:
-            count, start = sum(len(member.blocks) for member in like), 0
-            while start < count:
-                if room < share:
-                    units.append([])
-                    room = 1.0
-                stop = min(count, start + max(1, int(room / share)))
-                together = like[start:stop] if like is singles else [like[0].cut(start, stop)]
-                units[-1].append(hold(together, largest, compiles))
-                room -= (stop - start) * share
-                start = stop
+    # Factors of several shapes in one call.
+    for kind, members in sorted(alike.items(), key=lambda item: _is_not_low_rank(item[1])):
+        block, weight = members[0].block, members[0].weight
+        kernels = _kernels_for(block, weight) if compiles else None
+        is_compiled = compiles and kernels is None and _suits_c(block, weight)
+        limit = limit_of(weight, largest=largest)
+        needed, allowed = _BLOCKS_TO_FACTORS * block.rank * sum(block.shape), max(largest, ALWAYS_ELEMENTS)
+        if kernels is None:  # gradients are copied
+            needed, allowed = max(needed, weight.numel()), limit
+        if is_compiled:
+            limit = min(max(largest, ALWAYS_ELEMENTS), devices.COMPILED_CHUNK_ELEMENTS)
+        share = max(1, needed) / allowed
+        # One tensor of what a kernel moves where it lies would be a second copy of it after loading.
+        is_apart = kernels is not None and _is_not_low_rank(members)
+        start = 0
+        while start < len(members):
+            if room < share:
+                units.append([])
+                room = 1.0
+            together = members[start : start + (1 if is_compiled else max(1, int(room / share)))]
+            first, last = (part.block.index or 0 for part in (together[0], together[-1]))
+            is_stack = kernels is None and kind[-1] is not None and last - first == len(together) - 1 > 0
+            state = hold_state(together, apart=is_apart)
+            units[-1].append(Group(together, state, limit, kernels, is_compiled, is_stack))
+            room -= len(together) * share
+            start += len(together)
     return units
 
 
 def _is_not_low_rank(members: Sequence[ParamSlice]) -> bool:
-    return members[0].blocks[0].first_moment is not FirstMoment.LOW_RANK
+    return members[0].block.first_moment is not FirstMoment.LOW_RANK
 
 
-def hold(slices: Sequence[ParamSlice], largest: int, compiles: bool, *, together: bool = True) -> Group:
-    """Return a group of these slices, with its state, which is zero where there is none yet.
+def _kernels_for(block: Block, weight: Tensor) -> ModuleType | None:
+    """Return `kernels.py` if its kernel moves such blocks: factors are made for it, other state it reads itself."""
+    kernels = compiled.kernels_for(weight.device) if len(block.shape) == 2 else None
+    moved = [block.state_dtypes[name] for name in ("exp_avg", "exp_avg_sq") if name in block.state_dtypes]
+    suits = kernels is not None and all(map(kernels.is_supported, (weight.dtype, *moved)))
+    return kernels if suits else None
+
+
+def _suits_c(block: Block, weight: Tensor) -> bool:
+    suits = block.second_moment is not SecondMoment.ELEMENT or block.state_dtype is torch.float32
+    return suits and compiled.is_worth_compiling(block.shape, weight)
+
+
+def hold_state(slices: Sequence[ParamSlice], *, apart: bool = False) -> Mapping[str, Sequence[Stored]]:
+    """Return the state of a group of these slices by name, which is zero where there is none yet.
 
     Args:
-        slices: Alike; of any shapes where their state is not held together.
-        largest: As for `Group`.
-        compiles: As for `Group`.
-        together: Whether state is one tensor, or one for each block.
+        slices: Alike; of any shapes if `apart`.
+        apart: Whether every block has tensors of its own, and not all one of each name.
     """
-    held: dict[str, list[Tensor]] = {name: [] for name in slices[0].blocks[0].state_shapes}
-    for part in [slices] if together else [[piece] for piece in slices]:
-        block = part[0].blocks[0]
+    held: dict[str, list[Tensor]] = {name: [] for name in slices[0].block.state_shapes}
+    for members in [[part] for part in slices] if apart else [slices]:
+        block, portion = members[0].block, members[0].portion
         for name, tensors in held.items():
-            owners = [(piece.parameter_state, member.key(name)) for piece in part for member in piece.blocks]
-            like = torch.empty(0, dtype=block.state_dtypes[name], device=part[0].weight.device)
-            tensors += hold_together(owners, state_shape(block, name, part[0].portion), like)
-    return Group(slices, _pair_with_scales(held), largest, compiles)
+            owners = [(part.state, part.block.key(name)) for part in members]
+            like = torch.empty(0, dtype=block.state_dtypes[name], device=members[0].weight.device)
+            tensors += hold_together(owners, state_shape(block, name, portion), like)
+    return _pair_with_scales(held)
 
 
 def state_shape(block: Block, name: str, portion: Portion | None) -> tuple[int, ...]:
@@ -315,7 +272,7 @@ def _share(owners: Sequence[tuple[dict[str, Tensor], str]], whole: Tensor) -> No
         state[key] = part
 
 
-def _pair_with_scales(held: dict[str, list[Tensor]]) -> dict[str, Sequence[Stored]]:
+def _pair_with_scales(held: Mapping[str, list[Tensor]]) -> Mapping[str, Sequence[Stored]]:
     """State by name, in which codes and their scales have become one."""
     paired: dict[str, Sequence[Stored]] = {}
     for name, tensors in held.items():

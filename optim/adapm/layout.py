@@ -11,6 +11,7 @@ initialization) are followed: an element that is no longer its copy rounded is t
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, zip_longest
 from operator import is_
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from torch import Tensor
 from ..plan.blocks import BlockPlan, FirstMoment, SecondMoment
 from ..plan.sharding import is_distributed
 from . import devices
-from .groups import Group, ParamSlice, cut_parameter, hold, hold_together, make_units
+from .groups import Group, ParamSlice, cut_parameter, hold_state, hold_together, make_units
 from .sharded import needs_exchange
 
 STEP, MASTER_WEIGHT = "step", "master_weight"
@@ -160,25 +161,29 @@ def _make_bucket(
     owners = [(moving[position].state, STEP) for position, _ in members]
     counters = hold_together(owners, (), torch.empty(0, dtype=torch.float32, device=device))
     fused: dict[bool, list[ParamSlice]] = {True: [], False: []}
-    slices, shared = list[ParamSlice](), list[Group]()
+    slices, shared = list[ParamSlice](), list[ParamSlice]()
     for position, trained in members:
         record = moving[position]
-        blocks = plan.parameter_blocks.get(record.name, ()) if record.parameter.numel() > 0 else ()
+        if record.parameter.numel() == 0 < plan.elements.get(record.name, 0):
+            continue  # somebody has taken its memory away
+        blocks = plan.parameter_blocks.get(record.name, ())
         for part in cut_parameter(blocks, position, record.parameter, trained, record.state):
-            if part.portion is not None and needs_exchange(part.blocks[0], part.portion):
-                shared.append(hold([part], largest, compiles))
+            if part.portion is not None and needs_exchange(part.block, part.portion):
+                shared.append(part)
             elif part.weight.numel() == 0:
-                hold([part], largest, compiles)
+                hold_state([part])
             elif _suits_fused_kernel(part, record):
-                fused[part.blocks[0].decays] += [part.cut(index, index + 1) for index in range(len(part.blocks))]
+                fused[part.block.decays].append(part)
             else:
                 slices.append(part)
+    make = partial(make_units, largest=largest, compiles=compiles)
+    shared_unit = [group for part in shared for unit in make([part]) for group in unit]
     return Bucket(
         options=first.options,
         counters=counters,
         counter=first.state[STEP],
-        fused=[hold(parts, largest, compiles, together=False) for parts in fused.values() if parts],
-        units=[*make_units(slices, largest=largest, compiles=compiles), *([shared] if shared else [])],
+        fused=[Group(parts, hold_state(parts, apart=True)) for parts in fused.values() if parts],
+        units=[*make(slices), *([shared_unit] if shared else [])],
     )
 
 
@@ -188,7 +193,7 @@ _FUSED_DEVICES = ("cpu", "cuda")
 def _suits_fused_kernel(part: ParamSlice, record: Moving) -> bool:
     """Return whether torch's own AdamW kernel does all that these blocks need: full moments, of one type, without
     gaps."""
-    block, weight = part.blocks[0], part.weight
+    block, weight = part.block, part.weight
     return (
         block.first_moment is FirstMoment.FULL
         and block.second_moment is SecondMoment.ELEMENT

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from .devices import cache_tensors, product_of, times, times_transposed
-from .sharded import Exchange, Groups
+from .sharded import Groups, sum_over_processes
 
 Number = float | Tensor
 """A number of a step, or where it is on the device."""
@@ -176,9 +176,7 @@ def add_product(base: Tensor, matrix: Tensor, other: Tensor, *, beta: float, alp
     return total
 
 
-def starts_of(
-    rows: Sequence[Tensor], spares: Sequence[Tensor], among: Sequence[Groups], exchange: Exchange
-) -> list[Start]:
+def starts_of(rows: Sequence[Tensor], spares: Sequence[Tensor], among: Sequence[Groups]) -> list[Start]:
     """R' at ordinary size for subspace iteration, with rows of a sketch in the places of weak ones.
 
     So are directions that `orthonormal_rows` left out, and all of a block that has been idle for long. Nobody looks
@@ -188,11 +186,10 @@ def starts_of(
         rows: R' of batches of several shapes.
         spares: A sketch for each.
         among: The processes that each batch's rows are divided among.
-        exchange: Of those processes.
     """
     lengths = [torch.linalg.vector_norm(part, dim=-1, keepdim=True, dtype=_gram_dtype(part)) for part in rows]
     if any(among):
-        lengths = [square.sqrt_() for square in exchange.total([part.square_() for part in lengths], among)]
+        lengths = [square.sqrt_() for square in sum_over_processes([part.square_() for part in lengths], among)]
     inverses = _map_by_size(partial(_inverse_of_strong, dtype=rows[0].dtype), lengths)
     return [Start(*parts) for parts in zip(rows, inverses, spares, strict=True)]
 
@@ -206,7 +203,7 @@ def _inverse_of_strong(lengths: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def orthonormal_rows(
-    rows: Sequence[Tensor], grams_of: Sequence[Callable[[Tensor], Tensor]], among: Sequence[Groups], exchange: Exchange
+    rows: Sequence[Tensor], grams_of: Sequence[Callable[[Tensor], Tensor]], among: Sequence[Groups]
 ) -> list[Tensor]:
     """Return orthonormal bases of the spans of r rows, by Cholesky QR, twice; rows of zeros if the span is smaller.
 
@@ -218,12 +215,11 @@ def orthonormal_rows(
         rows: Batches of several shapes.
         grams_of: Give X X^T of each in float64.
         among: The processes that each batch's rows are divided among.
-        exchange: Of those processes.
     """
-    grams = exchange.total([gram(part) for gram, part in zip(grams_of, rows, strict=True)], among)
+    grams = sum_over_processes([gram(part) for gram, part in zip(grams_of, rows, strict=True)], among)
     transforms = _map_by_size(partial(spanning_transform, dtype=rows[0].dtype), grams)
     first = [product_of(transform, part) for transform, part in zip(transforms, rows, strict=True)]
-    again = exchange.total([product_of(part, part.mT) for part in first], among)
+    again = sum_over_processes([product_of(part, part.mT) for part in first], among)
     return [product_of(inverse, part) for inverse, part in zip(_map_by_size(second_inverse, again), first, strict=True)]
 
 

@@ -1,11 +1,10 @@
 """The options of an AdaPM step, which groups of parameters may have of their own, and what a step makes of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from numbers import Integral, Real
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from torch import Tensor
 
@@ -16,9 +15,6 @@ from . import devices
 from .devices import MATMUL_PRECISIONS
 from .low_rank import Mixture, Number, mixture
 from .solvers import DENSE_SOLVER, SOLVERS
-
-if TYPE_CHECKING:
-    from typing import Self  # in Python since 3.11
 
 
 class StepOptions(TypedDict, total=False):
@@ -136,78 +132,50 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-@dataclass(frozen=True, kw_only=True)
 class StepSettings:
-    """The factors of one step of one group, computed once."""
+    """The numbers of one step of one group, worked out once."""
 
     lr: Number
-    weight_decay: float
-    beta1: float
-    beta2: float
-    eps: float
-    clip: float | None
-    momentum_free_lr_scale: float
-    debiases: bool
     momentum_debias: Number
     """1 - b1^t, or 1."""
     second_debias: Number
     """1 - b2^t, or 1."""
     mixture: Mixture
-    solver: str
-    iterations: int
     fresh: bool
-    seed: int
-    bf16_stochastic_round: bool
+    """Whether the search for factors starts from fresh sketches. No graph does that."""
     matmul_precision: str
     """The precision of products with a gradient, and of A B."""
-    step: int
-    counter: Tensor | None
-    """The step on the device, where a graph may repeat this one: then `lr` and what depends on the step are there, too,
-    and `step` is that of the last look at it."""
-    on_device: dict[object, Tensor] = field(default_factory=dict)
-    """The tensors that were put together on that device."""
 
-    def lr_of(self, block: Block) -> Number:
-        """Return the learning rate of such blocks."""
-        return self.lr * (self.momentum_free_lr_scale if block.first_moment is FirstMoment.NONE else 1.0)
-
-    @classmethod
-    def from_group(
-        cls, group: Mapping[str, Any], step: int, *, precision: str = "highest", counter: Tensor | None = None
-    ) -> "Self":
-        """Return the settings of that group at step t = 1, 2, …
+    def __init__(
+        self, group: Mapping[str, Any], step: int, *, precision: str = "highest", counter: Tensor | None = None
+    ) -> None:
+        """Work out the settings of that group.
 
         Args:
             group: Of parameters.
-            step: t. No graph refreshes sketches.
+            step: t = 1, 2, … With a counter, the t of the last look at it.
             precision: What torch is set to.
-            counter: t on the device, for a capturable group.
+            counter: t on the device, for a capturable group: then a learning rate that is a tensor and what depends on
+                t are there, too.
         """
-        (beta1, beta2), debias = group["betas"], group["debias_moments"]
-        interval = group["refresh_interval"]
-        t: Number = step if counter is None else counter.double()
-        lr = group["lr"]
-        if isinstance(lr, Tensor) and counter is not None:
-            lr = lr.to(counter.device).double()
-        fresh = step == 1 or (interval > 0 and (step - 1) % interval == 0)
-        return cls(
-            lr=float(lr) if counter is None or not isinstance(lr, Tensor) else lr,
-            weight_decay=group["weight_decay"],
-            beta1=beta1,
-            beta2=beta2,
-            eps=group["eps"],
-            clip=group["clip"],
-            momentum_free_lr_scale=group["momentum_free_lr_scale"],
-            debiases=debias,
-            momentum_debias=1.0 - beta1**t if debias else 1.0,
-            second_debias=1.0 - beta2**t if debias else 1.0,
-            mixture=mixture(beta1, bias_correction=group["bias_correction"], debias_at=t if debias else None),
-            solver=group["solver"],
-            iterations=group["inner_iterations"] or 1,  # nearly as good as the exact SVD (docs/LOG.md)
-            fresh=fresh and not devices.is_capturing(),
-            seed=group["seed"],
-            bf16_stochastic_round=group["bf16_stochastic_round"],
-            matmul_precision=group["matmul_precision"] or precision,
-            step=step,
-            counter=counter,
-        )
+        self.options: StepOptions = cast("StepOptions", group)
+        self.step, self.counter = step, counter
+        self.beta1, self.beta2 = self.options["betas"]
+        lr, interval, debias = group["lr"], self.options["refresh_interval"], self.options["debias_moments"]
+        t: Number = step
+        self.lr = float(lr) if counter is None or not isinstance(lr, Tensor) else lr.to(counter.device).double()
+        if counter is not None:
+            t = counter.double()
+        self.momentum_debias = 1.0 - self.beta1**t if debias else 1.0
+        self.second_debias = 1.0 - self.beta2**t if debias else 1.0
+        bias_correction = self.options["bias_correction"]
+        self.mixture = mixture(self.beta1, bias_correction=bias_correction, debias_at=t if debias else None)
+        is_due = step == 1 or (interval > 0 and (step - 1) % interval == 0)
+        self.fresh = is_due and not devices.is_capturing()
+        self.matmul_precision = self.options["matmul_precision"] or precision
+        self.on_device: dict[object, Tensor] = {}
+        """The tensors that were put together on that device."""
+
+    def lr_of(self, block: Block) -> Number:
+        """Return the learning rate of such blocks."""
+        return self.lr * (self.options["momentum_free_lr_scale"] if block.first_moment is FirstMoment.NONE else 1.0)

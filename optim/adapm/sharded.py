@@ -11,11 +11,10 @@ the same everywhere. One iteration of `subspace` exchanges
 and nothing over an axis that is whole. Second moments that processes have in common, per head or per output neuron, are
 sums of a few numbers more.
 
-The sums of all blocks go out together: a round is one all-reduce for each type of number and each group of processes.
+The sums of all blocks go out together, in one all-reduce for each type of number and each group of processes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -29,56 +28,38 @@ Groups: TypeAlias = "tuple[dist.ProcessGroup, ...]"
 """The processes to sum over, one group after the other; none if everything is here."""
 
 
-@dataclass(eq=False)
-class Sum:
-    """A sum over processes."""
+def sum_over_processes(parts: Sequence[Tensor], among: Sequence[Groups]) -> list[Tensor]:
+    """Return the sum of each of these parts over the processes that share it.
 
-    value: Tensor
-    """This process's summand; the sum after the round."""
-    groups: Groups
+    All processes of a group must ask for the same in the same order.
 
-
-class Exchange:
-    """The rounds of sums that a step waits for. All processes of a group must ask for the same in the same order."""
-
-    def __init__(self) -> None:
-        self._asked: list[Sum] = []
-
-    def ask(self, part: Tensor, groups: Groups) -> Sum:
-        """Return a sum that is there after the next round."""
-        self._asked.append(Sum(part, groups))
-        return self._asked[-1]
-
-    def total(self, parts: Sequence[Tensor], among: Sequence[Groups]) -> list[Tensor]:
-        """Return the sum of each of these parts, after a round if any of them has others elsewhere."""
-        if not any(among):
-            return [*parts]
-        sums = [self.ask(part, groups) for part, groups in zip(parts, among, strict=True)]
-        self.settle()
-        return [own.value for own in sums]
-
-    def settle(self) -> None:
-        """Work out all sums that have been asked for, in a round."""
-        alike: dict[tuple[Groups, torch.dtype, torch.device], list[Sum]] = {}
-        for asked in self._asked:
-            if asked.groups:
-                alike.setdefault((asked.groups, asked.value.dtype, asked.value.device), []).append(asked)
-        self._asked.clear()
-        for (groups, _, _), members in alike.items():
-            flat = torch.cat([member.value.reshape(-1) for member in members])
-            for group in groups:
-                dist.all_reduce(flat, group=group)
-            pieces = torch.split(flat, [member.value.numel() for member in members])
-            for member, piece in zip(members, pieces, strict=True):
-                member.value = piece.view(member.value.shape)
+    Args:
+        parts: This process's.
+        among: The processes of each.
+    """
+    sums = [*parts]
+    alike: dict[tuple[Groups, torch.dtype, torch.device], list[int]] = {}
+    for index, (part, groups) in enumerate(zip(parts, among, strict=True)):
+        if groups:
+            alike.setdefault((groups, part.dtype, part.device), []).append(index)
+    for (groups, _, _), indices in alike.items():
+        flat = torch.cat([parts[index].reshape(-1) for index in indices])
+        for group in groups:
+            dist.all_reduce(flat, group=group)
+        for index, piece in zip(indices, torch.split(flat, [parts[index].numel() for index in indices]), strict=True):
+            sums[index] = piece.view(parts[index].shape)
+    return sums
 
 
 def needs_exchange(block: Block, portion: Portion) -> bool:
     """Return whether the processes need sums from each other to move that block."""
-    if not any(portion.groups):
-        return False
-    if block.first_moment is FirstMoment.LOW_RANK:
-        return True
-    if block.second_moment is SecondMoment.ELEMENT:
-        return False
-    return bool(portion.groups[1 - block.output_axis]) or block.head_size > 1
+    is_low_rank = block.first_moment is FirstMoment.LOW_RANK
+    return (is_low_rank and any(portion.groups)) or bool(processes_sharing_moments(block, portion))
+
+
+def processes_sharing_moments(block: Block, portion: Portion | None) -> Groups:
+    """Return the processes that have parts of what shares one second moment; none if all of it is in one of them."""
+    if portion is None or block.second_moment is SecondMoment.ELEMENT:
+        return ()
+    outputs, inputs = portion.groups[block.output_axis], portion.groups[1 - block.output_axis]
+    return (*inputs, *(outputs if block.head_size > 1 else ()))

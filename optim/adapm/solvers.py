@@ -25,12 +25,10 @@ import torch
 from torch import Tensor
 
 from .low_rank import Factors, Momentum, Start, orthonormal_rows, starts_of
-from .sharded import Exchange
+from .sharded import sum_over_processes
 
 
-def subspace(
-    momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Tensor], exchange: Exchange
-) -> list[Factors]:
+def subspace(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Tensor]) -> list[Factors]:
     """Warm-started subspace iteration: repeat Q = orth(M R^T), R = Q^T M; then L = Q.
 
     One iteration a step is nearly as good as the exact SVD, if n counts the layer's inputs. Then R' spans input
@@ -43,7 +41,6 @@ def subspace(
         fresh: Start from sketches instead of R' (first step, and every refresh).
         sketches: Those starts, r × n of each block or of all of a batch; at other steps what weak rows of R' start
             from, since no iteration moves from zero.
-        exchange: Of the processes that share the blocks.
 
     Returns:
         L with orthonormal columns, and R. Where M has fewer than r directions, the columns and rows that are left over
@@ -54,26 +51,17 @@ def subspace(
     rows = [momentum.carried.right for momentum in momenta]
     for k in range(iterations):
         # From rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
-        starts = (
-            [Start(sketch) for sketch in sketches] if fresh and k == 0 else starts_of(rows, sketches, inputs, exchange)
-        )
+        starts = [Start(sketch) for sketch in sketches] if fresh and k == 0 else starts_of(rows, sketches, inputs)
         products = [momentum.start_times_transposed(start) for momentum, start in zip(momenta, starts, strict=True)]
         del starts
-        bases = orthonormal_rows(exchange.total(products, inputs), [part.gram for part in momenta], outputs, exchange)
+        bases = orthonormal_rows(sum_over_processes(products, inputs), [part.gram for part in momenta], outputs)
         del products
         rows = [momentum.rows_times(basis) for momentum, basis in zip(momenta, bases, strict=True)]
-        rows = exchange.total(rows, outputs)
+        rows = sum_over_processes(rows, outputs)
     return [Factors(basis.mT, right) for basis, right in zip(bases, rows, strict=True)]
 
 
-def svd(
-    momenta: Sequence[Momentum],
-    *,
-    iterations: int,
-    fresh: bool,
-    sketches: Sequence[Tensor],
-    exchange: Exchange | None = None,
-) -> list[Factors]:
+def svd(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Tensor]) -> list[Factors]:
     """Return the exact minimiser, by a singular value decomposition of M: L = U_r, R = S_r V_r^T (Eckart–Young).
 
     The reference: it forms M and costs O(m n min(m, n)). All else than `momenta` has no meaning here.

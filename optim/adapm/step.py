@@ -25,14 +25,14 @@ import torch
 from torch import Tensor
 
 from ..plan.blocks import Block, FirstMoment, SecondMoment
-from . import compiled, devices, groups
+from . import compiled, devices
 from .devices import Rows, cache_tensors, constant, pack, row_chunks, times
 from .eight_bit import EightBit, Stored
 from .groups import Group, ParamSlice
 from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors, spare_sketch
 from .options import StepSettings
 from .rounding import round_stochastically, rounding_key
-from .sharded import Exchange, Sum
+from .sharded import Groups, processes_sharing_moments, sum_over_processes
 from .solvers import SOLVERS
 
 _Kept = TypeVar("_Kept", Tensor, Stored)
@@ -49,17 +49,10 @@ def update(unit: Sequence[Group], gradients: Sequence[Tensor], settings: StepSet
         gradients: Of the parameters that move.
         settings: Of their step.
     """
-    exchange = Exchange()
-    group_gradients = [_gather(group, gradients) for group in unit]
-    sums = [
-        _shared_sums(group, group_gradient, exchange)
-        for group, group_gradient in zip(unit, group_gradients, strict=True)
-    ]
-    solutions = _find_factors([*zip(unit, group_gradients, strict=True)], settings, exchange)
-    exchange.settle()
-    for group in reversed(unit):
-        group_gradient, total, factors = group_gradients.pop(), sums.pop(), None
-        squares = None if total is None else total.value.to(group.compute)
+    given = [(group, _gather(group, gradients)) for group in unit]
+    sums, solutions = _shared_sums(given), _find_factors(given, settings)
+    while given:
+        (group, group_gradient), squares, factors = given.pop(), sums.pop(), None
         if group.block.first_moment is FirstMoment.LOW_RANK:
             carried, current, squares_of_outputs = solutions.pop()
             factors = _keep_factors(group, carried, current, settings)
@@ -73,11 +66,18 @@ def update(unit: Sequence[Group], gradients: Sequence[Tensor], settings: StepSet
 
 def _gather(group: Group, gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return G of each block, for a kernel; or of all in one tensor, B × m × n, or m × n of a single one."""
-    return group.singles.gather(gradients) if group.kernels is not None else [join(group.gather(gradients))]
+    group_gradients = group.gather(gradients)
+    if group.kernels is not None:
+        return group_gradients
+    gradient = join(group_gradients)
+    if group.is_compiled:  # C reads float32, each row's elements side by side
+        gradient = gradient.to(group.compute)
+        gradient = gradient if gradient.stride(-1) == 1 else gradient.contiguous()
+    return [gradient]
 
 
 def _find_factors(
-    given: Sequence[tuple[Group, list[Tensor]]], settings: StepSettings, exchange: Exchange
+    given: Sequence[tuple[Group, list[Tensor]]], settings: StepSettings
 ) -> list[tuple[Factors, Factors, Tensor | None]]:
     """Return L' and R', L and R, and sums of squares that were found on the way, for the low-rank groups among
     these."""
@@ -85,14 +85,13 @@ def _find_factors(
     if not low_rank:
         return []
     momenta = [_momentum_of(group, gradients, settings) for group, gradients in low_rank]
-    factors = SOLVERS[settings.solver](
+    factors = SOLVERS[settings.options["solver"]](
         momenta,
-        iterations=settings.iterations,
+        iterations=settings.options["inner_iterations"] or 1,  # nearly as good as the exact SVD (docs/LOG.md)
         fresh=settings.fresh,
         sketches=[
             _sketch_of(group, momentum, settings) for (group, _), momentum in zip(low_rank, momenta, strict=True)
         ],
-        exchange=exchange,
     )
     return [
         (momentum.carried, current, momentum.square_sums()) for momentum, current in zip(momenta, factors, strict=True)
@@ -133,7 +132,7 @@ def _keep_factors(group: Group, carried: Factors, factors: Factors, settings: St
     )
     mixed = mixed_factors(carried, current, settings.mixture)
     for name, factor in zip(_FACTORS, current, strict=True):
-        round_into(group.state[name], factor[0] if len(group.blocks) == 1 < factor.ndim - 1 else factor)
+        round_into(group.state[name], factor[0] if len(group.slices) == 1 < factor.ndim - 1 else factor)
     return mixed
 
 
@@ -141,9 +140,10 @@ def _sketch_of(group: Group, momentum: Momentum, settings: StepSettings) -> Tens
     """Return what R' of these blocks is replaced by at a refresh, and what its weak rows start from at other steps."""
     block, portion, right = group.block, group.portion, momentum.carried.right
     inputs = block.shape[1 - block.output_axis]
-    sketch = spare_sketch(settings.seed, block.rank, inputs, right.dtype, right.device)  # later graphs cannot draw it
+    seed = settings.options["seed"]
+    sketch = spare_sketch(seed, block.rank, inputs, right.dtype, right.device)  # later graphs cannot draw it
     if settings.fresh:
-        drawn = [gaussian_sketch(settings.seed, settings.step, every.name, sketch) for every in group.blocks]
+        drawn = [gaussian_sketch(seed, settings.step, part.block.name, sketch) for part in group.slices]
         sketch = torch.stack(drawn) if right.ndim > 2 else drawn[0]
     if portion is None:
         return sketch
@@ -153,27 +153,27 @@ def _sketch_of(group: Group, momentum: Momentum, settings: StepSettings) -> Tens
 
 def update_fused(group: Group, gradients: Sequence[Tensor], settings: StepSettings) -> None:
     """Move blocks of any shapes, with both of Adam's moments in the weights' type, by torch's own AdamW kernel."""
-    dtype, group_gradients = group.weights[0].dtype, group.gather(gradients)
+    dtype, debias = group.weights[0].dtype, settings.options["debias_moments"]
     # Its 1 - b^t is 1 at infinity: without debiasing.
-    step = constant(settings.step if settings.debiases else inf, torch.float32, group.weights[0].device)
-    if settings.debiases and settings.counter is not None:
+    step = constant(settings.step if debias else inf, torch.float32, group.weights[0].device)
+    if debias and settings.counter is not None:
         step = settings.counter
     devices.increment_versions(group.weights)
     torch._fused_adamw_(
         group.weights,
         [
             gradient if gradient.is_contiguous() and gradient.dtype is dtype else gradient.to(dtype).contiguous()
-            for gradient in group_gradients
+            for gradient in group.gather(gradients)
         ],
-        [moment for moment in group.state["exp_avg"] if isinstance(moment, Tensor)],  # as all are
-        [moment for moment in group.state["exp_avg_sq"] if isinstance(moment, Tensor)],
+        group.plain_state("exp_avg"),
+        group.plain_state("exp_avg_sq"),
         [],
         [step] * len(group.weights),
         lr=settings.lr if isinstance(settings.lr, float) else settings.lr.float(),  # on CUDA it reads no other type
         beta1=settings.beta1,
         beta2=settings.beta2,
-        weight_decay=settings.weight_decay if group.block.decays else 0.0,
-        eps=settings.eps,
+        weight_decay=settings.options["weight_decay"] if group.block.decays else 0.0,
+        eps=settings.options["eps"],
         amsgrad=False,
         maximize=False,
     )
@@ -196,17 +196,16 @@ def move(
         squares: The sums of G's squares over everything that shares a v, where they have been worked out before.
     """
     block, divisor = group.block, None
-    if block.second_moment is not SecondMoment.ELEMENT:
-        is_found_on_the_way = group.kernels is not None and factors is None and block.output_axis == 0
-        if squares is not None or not is_found_on_the_way or block.head_size > 1:
-            if squares is None:
-                squares = sums_of_groups(group, _square_sums(group, gradients))
-            divisor = shared_divisor(group, squares, settings)
-            del squares
+    # A kernel itself finds the sums of rows, unless products have found them before.
+    by_kernel = group.kernels is not None and factors is None and squares is None
+    if block.second_moment is not SecondMoment.ELEMENT and not (
+        by_kernel and block.output_axis == 0 and block.head_size == 1
+    ):
+        if squares is None:
+            squares = sums_of_groups(group, _square_sums(group, gradients))
+        divisor = shared_divisor(group, squares, settings)
     if group.kernels is not None:
         _move_by_kernel(group, gradients, settings, factors, divisor)
-    elif group.is_compiled(gradients[0]):
-        _move_compiled(group, gradients[0], settings, factors, divisor)
     else:
         _move_by_rows(group, gradients[0], settings, factors, divisor)
 
@@ -214,30 +213,38 @@ def move(
 def _move_by_rows(
     group: Group, gradient: Tensor, settings: StepSettings, factors: Factors | None, divisor: Tensor | None
 ) -> None:
-    """Move the weights by torch's operators; several blocks at once."""
-    block = group.block
-    for rows in [...] if len(group.blocks) > 1 else row_chunks(gradient, group.limit()):
+    """Move the weights by torch's operators, several blocks at once; or a large one by C, in one pass."""
+    block, numbers = group.block, None
+    is_whole = len(group.slices) > 1
+    if group.is_compiled:
+        numbers = _numbers(settings, block, group.compute, gradient.device)
+        is_whole = block.first_moment is FirstMoment.NONE  # nothing is worked out beside it
+    for rows in [...] if is_whole else row_chunks(gradient, group.limit):
         piece = _rows_of(gradient, rows).to(group.compute)
-        if factors is not None:
-            left, weight = _rows_of(factors.left, rows), settings.mixture.gradient
-            if piece.ndim > 2:
-                numerator = add_product(piece, left, factors.right, beta=weight, alpha=1.0)
-            else:
-                numerator = times(left, factors.right).add_(piece, alpha=weight)
-        elif block.first_moment is FirstMoment.FULL:
-            numerator = full_momentum(_some_rows(group.state["exp_avg"], rows), piece, settings.beta1)
-        else:
-            numerator = piece
-        if divisor is not None:
-            root = divisor if divisor.shape[-2] == 1 else _rows_of(divisor, rows)
-        else:
-            root = element_divisor(_some_rows(group.state["exp_avg_sq"], rows), piece, settings)
         weights = group.weights if rows is ... else [_rows_of(weight, rows) for weight in group.weights]
+        product, root = None, divisor
+        if block.first_moment is FirstMoment.FULL:
+            product = full_momentum(_some_rows(group.state["exp_avg"], rows), piece, settings.beta1)
+        elif factors is not None and piece.ndim == 2:
+            product = times(_rows_of(factors.left, rows), factors.right)
+        if divisor is not None and divisor.shape[-2] > 1:
+            root = _rows_of(divisor, rows)
+        if numbers is not None:
+            moment = None if root is not None else read(_some_rows(group.state["exp_avg_sq"], rows), group.compute)
+            compiled.move(weights[0], piece, product, moment, root, numbers)
+            continue
+        if root is None:
+            root = element_divisor(_some_rows(group.state["exp_avg_sq"], rows), piece, settings)
+        if factors is None:
+            numerator = piece if product is None else product
+        elif product is None:
+            numerator = add_product(piece, *factors, beta=settings.mixture.gradient, alpha=1.0)
+        else:
+            numerator = product.add_(piece, alpha=settings.mixture.gradient)
         exact = _descend(block, weights, numerator, root, settings)
-        if _rounds_by_chance(weights[0], settings):
-            singles = group.singles.slices
-            for single, new in zip(singles, [exact] if len(singles) == 1 else exact.unbind(), strict=True):
-                _write_by_chance(single, rows, new, settings)
+        if _rounds_by_chance(group, settings):
+            for part, new in zip(group.slices, [exact] if len(group.slices) == 1 else exact.unbind(), strict=True):
+                _write_by_chance(part, rows, new, settings)
         else:
             round_into(weights, exact)
 
@@ -250,48 +257,20 @@ def _move_by_kernel(
     divisor: Tensor | None,
 ) -> None:
     """Move all blocks at once; v of each element is updated on the way."""
-    kernels, block, singles = group.kernels, group.block, group.singles
+    kernels, block, chances = group.kernels, group.block, None
     assert kernels is not None
-    chances = None
-    if _rounds_by_chance(group.weights[0], settings):
-        keys = [rounding_key(settings.seed, settings.step, block.name) for block in group.blocks]
+    if _rounds_by_chance(group, settings):
+        keys = [rounding_key(settings.options["seed"], settings.step, part.block.name) for part in group.slices]
         row, column = _origin(group.slices[0]) or (0, 0)
         chances = kernels.Chances(keys, row * block.shape[1] + column, block.shape[1])
     blocks = kernels.Blocks(
-        [weight.detach() for weight in singles.weights],
+        group.weights,
         gradients,
-        singles.state["exp_avg"] if block.first_moment is FirstMoment.FULL else [],
-        singles.state["exp_avg_sq"] if divisor is None else [],
+        group.plain_state("exp_avg"),
+        group.plain_state("exp_avg_sq") if divisor is None else [],
     )
     numbers = _numbers(settings, block, torch.float32, group.weights[0].device)
     kernels.move(blocks, factors, divisor, numbers, chances=chances, precision=settings.matmul_precision)
-
-
-def _move_compiled(
-    group: Group, gradient: Tensor, settings: StepSettings, factors: Factors | None, divisor: Tensor | None
-) -> None:
-    """Move one block at a time, by C, with everything elementwise in one pass."""
-    first_moment, singles = group.block.first_moment, group.singles
-    is_single = len(singles.weights) == 1
-    gradients = [gradient] if is_single else gradient.unbind()
-    numbers = _numbers(settings, group.block, group.compute, gradient.device)
-    limit = min(max(group.largest, groups.ALWAYS_ELEMENTS), devices.COMPILED_CHUNK_ELEMENTS)
-    for index, weight in enumerate(singles.weights):
-        # Where there is no momentum, nothing is worked out beside it.
-        for rows in [...] if first_moment is FirstMoment.NONE else row_chunks(weight, limit):
-            slope = _rows_of(gradients[index], rows)
-            product = moment = root = None
-            if factors is not None:
-                left, right = factors if is_single else (factors.left[index], factors.right[index])
-                product = times(_rows_of(left, rows), right)
-            elif first_moment is FirstMoment.FULL:
-                product = full_momentum([_rows_of(singles.state["exp_avg"][index], rows)], slope, settings.beta1)
-            if divisor is None:
-                moment = read([_rows_of(singles.state["exp_avg_sq"][index], rows)], group.compute)
-            else:
-                root = divisor if is_single else divisor[index]
-                root = root if root.shape[0] == 1 else _rows_of(root, rows)
-            compiled.move(_rows_of(weight, rows), slope, product, moment, root, numbers)
 
 
 def _numbers(settings: StepSettings, block: Block, compute: torch.dtype, device: torch.device) -> Tensor:
@@ -304,9 +283,9 @@ def _numbers(settings: StepSettings, block: Block, compute: torch.dtype, device:
         settings.beta2,
         1.0 - settings.beta2,
         settings.second_debias**-0.5,
-        settings.eps,
-        inf if full or settings.clip is None else settings.clip,
-        1.0 - (lr * settings.weight_decay if block.decays else 0.0),
+        settings.options["eps"],
+        inf if full or settings.options["clip"] is None else settings.options["clip"],
+        1.0 - (lr * settings.options["weight_decay"] if block.decays else 0.0),
         lr,
         1.0 - settings.beta1,
     )
@@ -364,16 +343,16 @@ def shared_divisor(group: Group, squares: Tensor, settings: StepSettings) -> Ten
     return root.unsqueeze(-1 if axis == 0 else -2)
 
 
-def _shared_sums(group: Group, gradients: Sequence[Tensor], exchange: Exchange) -> Sum | None:
-    """Ask for the sums of G's squares that this process has a part of."""
-    block, portion = group.block, group.portion
-    if portion is None or block.second_moment is SecondMoment.ELEMENT:
-        return None
-    outputs = block.output_axis
-    groups = (*portion.groups[1 - outputs], *(portion.groups[outputs] if block.head_size > 1 else ()))
-    if not groups:
-        return None
-    return exchange.ask(sums_of_groups(group, _square_sums(group, gradients)).double(), groups)
+def _shared_sums(given: Sequence[tuple[Group, list[Tensor]]]) -> list[Tensor | None]:
+    """Return the sums of G's squares over everything that shares a v, where several processes have a part of a block;
+    None for other groups."""
+    parts, among = dict[int, Tensor](), list[Groups]()
+    for index, (group, gradients) in enumerate(given):
+        if processes := processes_sharing_moments(group.block, group.portion):
+            parts[index] = sums_of_groups(group, _square_sums(group, gradients)).double()
+            among.append(processes)
+    sums = dict(zip(parts, sum_over_processes([*parts.values()], among), strict=True))
+    return [sums[index].to(group.compute) if index in sums else None for index, (group, _) in enumerate(given)]
 
 
 def sums_of_groups(group: Group, squares: Tensor) -> Tensor:
@@ -394,33 +373,27 @@ def _square_sums(group: Group, gradients: Sequence[Tensor]) -> Tensor:
     gradient, axis = gradients[0], group.block.output_axis
     if group.kernels is not None:
         sums: Tensor = group.kernels.square_sums(gradients, axis=axis)
-        return sums if len(group.blocks) > 1 else sums[0]
-    if axis == 1 and gradient.ndim == 2 and group.is_compiled(gradient):
-        return compiled.column_square_sums(gradient)
-    return row_square_sums(gradient) if axis == 0 else column_square_sums(gradient)
-
-
-def _root(moment: Tensor, settings: StepSettings) -> Tensor:
-    root = moment.sqrt()
-    if settings.debiases:
-        root.mul_(settings.second_debias**-0.5)
-    return root.add_(settings.eps)
-
-
-def row_square_sums(gradient: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(gradient, dim=-1, dtype=torch.promote_types(gradient.dtype, torch.float32))
-    return norms.square_()
-
-
-def column_square_sums(gradient: Tensor) -> Tensor:
-    """torch's norm is as fast as reading along a row, and slower than this loop down a column."""
+        return sums if len(group.slices) > 1 else sums[0]
     compute = torch.promote_types(gradient.dtype, torch.float32)
+    if axis == 0:
+        norms: Tensor = torch.linalg.vector_norm(gradient, dim=-1, dtype=compute)
+        return norms.square_()
+    if group.is_compiled:
+        return compiled.column_square_sums(gradient)
     if gradient.ndim > 2:  # several blocks, no larger than a chunk
         return gradient.to(compute).square().sum(dim=-2)
+    # torch's norm is as fast as reading along a row, and slower than this loop down a column.
     total = gradient.new_zeros(gradient.shape[1], dtype=compute)
     for rows in row_chunks(gradient):
         total.add_(gradient[rows].to(compute).square().sum(dim=0))
     return total
+
+
+def _root(moment: Tensor, settings: StepSettings) -> Tensor:
+    root = moment.sqrt()
+    if settings.options["debias_moments"]:
+        root.mul_(settings.second_debias**-0.5)
+    return root.add_(settings.options["eps"])
 
 
 def _rows_of(stored: _Kept, rows: Rows) -> _Kept:
@@ -468,39 +441,39 @@ def _descend(
     block: Block, weights: Sequence[Tensor], numerator: Tensor, divisor: Tensor, settings: StepSettings
 ) -> Tensor:
     """Return W - lr (clip(m / divisor) + weight_decay W); in place if a single W has the compute type."""
-    lr = settings.lr_of(block)
+    lr, decay, clip = settings.lr_of(block), settings.options["weight_decay"], settings.options["clip"]
     exact = join(weights).to(numerator.dtype)
-    if block.decays and settings.weight_decay != 0.0:
-        exact.mul_(1.0 - lr * settings.weight_decay)
+    if block.decays and decay != 0.0:
+        exact.mul_(1.0 - lr * decay)
     scale, full = lr / settings.momentum_debias, block.first_moment is FirstMoment.FULL
     if isinstance(lr, Tensor) or isinstance(scale, Tensor):  # which torch's operators of several steps do not take
         update = numerator / divisor
-        if not full and settings.clip is not None:
-            update.clamp_(-settings.clip, settings.clip)
+        if not full and clip is not None:
+            update.clamp_(-clip, clip)
         exact.sub_(update.mul_(scale if full else lr))
     elif full:
         exact.addcdiv_(numerator, divisor, value=-scale)
     else:
         shared = block.second_moment is not SecondMoment.ELEMENT  # then other rows may need the divisor again
         update = torch.div(numerator, divisor, out=None if shared else divisor)
-        if settings.clip is not None:
-            update.clamp_(-settings.clip, settings.clip)
+        if clip is not None:
+            update.clamp_(-clip, clip)
         exact.add_(update, alpha=-lr)
     return exact
 
 
-def _rounds_by_chance(weight: Tensor, settings: StepSettings) -> bool:
-    return settings.bf16_stochastic_round and weight.dtype is torch.bfloat16
+def _rounds_by_chance(group: Group, settings: StepSettings) -> bool:
+    return settings.options["bf16_stochastic_round"] and group.weights[0].dtype is torch.bfloat16
 
 
-def _write_by_chance(single: ParamSlice, rows: Rows, exact: Tensor, settings: StepSettings) -> None:
+def _write_by_chance(part: ParamSlice, rows: Rows, exact: Tensor, settings: StepSettings) -> None:
     """Round new rows of a block to bfloat16 by chance."""
-    block, weight = single.blocks[0], _rows_of(single.weight, rows)
-    origin = [*(_origin(single) or (0,) * weight.ndim)]
+    weight = _rows_of(part.weight, rows)
+    origin = [*(_origin(part) or (0,) * weight.ndim)]
     if isinstance(rows, slice):
         origin[0] += rows.start
-    key = rounding_key(settings.seed, settings.step, block.name)
-    weight.copy_(round_stochastically(exact, key, origin=origin, whole_shape=block.shape))
+    key = rounding_key(settings.options["seed"], settings.step, part.block.name)
+    weight.copy_(round_stochastically(exact, key, origin=origin, whole_shape=part.block.shape))
 
 
 def _origin(single: ParamSlice) -> tuple[int, ...]:

@@ -321,6 +321,16 @@ def test_state_is_kept_under_torchs_names():
     assert keys("c_proj.bias") == ["step", "exp_avg", "exp_avg_sq"]
 
 
+def test_the_state_of_a_model_with_a_parameter_without_elements_loads():
+    named = [("norm.weight", nn.Parameter(torch.ones(4))), ("empty.bias", nn.Parameter(torch.ones(0)))]
+    optimizer, loaded = AdaPM(named, LR), AdaPM(named, LR)
+    for _, value in named:
+        value.grad = torch.ones_like(value)
+    optimizer.step()
+    loaded.load_state_dict(optimizer.state_dict())
+    torch.testing.assert_close(loaded.state_dict()["state"], optimizer.state_dict()["state"])
+
+
 def test_state_of_another_rank_is_refused_and_nothing_changes():
     model = tiny_gpt2()
     donor = AdaPM.for_model(model, LR, rank_ratio=0.5)
@@ -387,12 +397,6 @@ def test_an_option_out_of_its_bounds_is_named_with_its_value_and_what_is_allowed
     assert str(caught.value) == message
 
 
-def test_parameters_without_names_are_refused_with_the_way_out():
-    model = tiny_gpt2()
-    with pytest.raises(ValueError, match=r"named_parameters\(\), or groups of parameters by for_model\(model"):
-        AdaPM(model.parameters(), LR, plan=plan_blocks(model))
-
-
 def test_a_parameter_outside_the_plan_is_refused():
     with pytest.raises(ValueError, match="w is not in the block plan"):
         AdaPM([("w", nn.Parameter(torch.zeros(2, 2)))], LR, plan=BlockPlan(()))
@@ -418,11 +422,6 @@ def test_two_parameters_of_one_name_are_refused_with_the_way_out():
     parameters = [*tiny_llama().named_parameters(), *tiny_llama().named_parameters()]
     with pytest.raises(ValueError, match=r"two parameters are called model\.embed_tokens\.weight.*nn\.ModuleDict"):
         AdaPM(parameters, LR)
-
-
-def test_a_learning_rate_that_is_text_is_refused():
-    with pytest.raises(ValueError, match="Invalid learning rate: '1e-3'; it must be a finite number"):
-        AdaPM.for_model(tiny_gpt2(), "1e-3")  # type: ignore[arg-type]
 
 
 def test_a_complex_parameter_is_refused():
@@ -487,7 +486,7 @@ def test_the_state_of_another_optimizer_is_refused_and_changes_nothing():
     optimizer = AdaPM.for_model(model, lr=1e-3)
     original = copy.deepcopy(optimizer.state_dict())
     adamw = torch.optim.AdamW(model.parameters())
-    with pytest.raises(ValueError, match=r"of another optimizer: it lacks bias_correction, clip, .*solver"):
+    with pytest.raises(ValueError, match=r"of another optimizer: it lacks bf16_stochastic_round, .*solver"):
         optimizer.load_state_dict(adamw.state_dict())
     assert optimizer.state_dict() == original
 

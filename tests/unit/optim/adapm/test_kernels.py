@@ -24,7 +24,8 @@ pytestmark = [
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 # The weights of G and of the product in m, b2, 1 - b2, debias^-1/2, eps, clip, 1 - lr wd, lr, 1 - b1.
 NUMBERS = (0.7, 1.9, 0.95, 0.05, 1.3, 1e-8, 1.0, 0.99, 0.02, 0.1)
-SHAPES = ((1, 1), (1, 300), (300, 1), (65, 129), (3, 2050))
+SHAPES = ((1, 1), (1, 70), (260, 1), (33, 65), (3, 1030))
+"""The least, and of every tile one whole and a part of another, in either direction."""
 
 
 @pytest.fixture(scope="module")
@@ -137,9 +138,9 @@ def test_every_kind_of_block_and_every_edge_is_moved_as_torch_does(kernels, shap
     check(kernels, make_case(shape, kind=kind, second=second))
 
 
-@pytest.mark.parametrize("rank", [1, 16, 19, 40])
+@pytest.mark.parametrize("rank", [1, 8, 19])
 def test_products_of_any_depth(kernels, rank):
-    check(kernels, make_case((70, 80), kind="low rank", second="element", rank=rank), atol=1e-4)
+    check(kernels, make_case((33, 65), kind="low rank", second="element", rank=rank), atol=1e-4)
 
 
 def test_blocks_of_several_parameters_are_moved_in_one_launch(kernels, monkeypatch):
@@ -152,7 +153,7 @@ def test_blocks_of_several_parameters_are_moved_in_one_launch(kernels, monkeypat
 
     monkeypatch.setattr(kernels, "_move", Counted())
     for second in ("element", "row", "given columns", "given rows"):
-        check(kernels, make_case((33, 70), kind="low rank", second=second, blocks=3))
+        check(kernels, make_case((20, 65), kind="low rank", second=second, blocks=2))
     assert len(launches) == 4
 
 
@@ -270,11 +271,10 @@ def test_a_product_in_tf32_is_as_far_off_as_its_mantissa_is_short(kernels):
     torch.testing.assert_close(case.weights[0].double(), expected, rtol=0.0, atol=0.02 * 10 * 2**-6)
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("axis", "dtype"), [(0, torch.float32), (1, torch.bfloat16)])
 def test_squares_are_summed_along_rows_and_columns(kernels, axis, dtype):
-    for shape in ((1, 300), (65, 129)):
-        case = make_case(shape, kind="none", second="element", blocks=3, dtype=dtype)
+    for shape in ((1, 70), (65, 129)):
+        case = make_case(shape, kind="none", second="element", blocks=2, dtype=dtype)
         case.gradients[1] = case.gradients[1].t().contiguous().t()
         sums = kernels.square_sums(case.gradients, axis=axis)
         expected = torch.stack([gradient.double().square().sum(dim=1 - axis) for gradient in case.gradients])
@@ -289,7 +289,7 @@ def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, monkeypat
     """With what goes through the factors of the step before, and more rows than a tile; interpreted without TF32."""
     monkeypatch.setattr(kernels, "_MOST_ROWS", most_rows)
     atol = 0.1 if precision == "high" and not INTERPRETED else 1e-4
-    for shape in ((1, 100), (65, 129)):
+    for shape in ((1, 70), (65, 70)):
         case = make_case(shape, kind="none", second="element", blocks=2)
         case.gradients[1] = case.gradients[1].t().contiguous().t()
         draw = torch.Generator().manual_seed(0)
@@ -308,7 +308,7 @@ def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, monkeypat
         torch.testing.assert_close(carried_product.double(), wide, rtol=1e-5, atol=atol)
 
 
-@pytest.mark.parametrize(("rank", "length", "blocks"), [(1, 3, 1), (5, 600, 3), (70, 530, 1), (33, 97, 2)])
+@pytest.mark.parametrize(("rank", "length", "blocks"), [(1, 3, 1), (5, 520, 2), (66, 97, 1)])
 @pytest.mark.parametrize(("turned", "shares_sketch"), [(False, True), (True, False)])
 def test_rows_are_scaled_and_replaced_wherever_they_are_read(kernels, rank, length, blocks, turned, shares_sketch):
     """Weak rows of R' are not read at all; others are multiplied before their product could leave the range."""
@@ -352,15 +352,16 @@ def test_inner_products_of_long_rows_are_summed_in_parts_and_in_float64(kernels)
 
 def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
     kernels.try_on(DEVICE)
+    monkeypatch.setattr(kernels, "_MOST_ROWS", 16)
     with monkeypatch.context() as patched:
         patched.setattr(kernels, "move", lambda blocks, *operands, **how: blocks.weights[0].add_(1.0))
-        with pytest.raises(RuntimeError, match="does not agree with torch's operators"):
+        with pytest.raises(RuntimeError, match="do not agree with torch's operators"):
             kernels.try_on(DEVICE)
-    for name, message in (("multiply", "its products do not agree"), ("inner_products", "its inner products do not")):
+    for name in ("multiply", "inner_products"):
         with monkeypatch.context() as patched:
             kernel = getattr(kernels, name)
             patched.setattr(kernels, name, lambda *given, _kernel=kernel, **how: _kernel(*given, **how) + 1.0)
-            with pytest.raises(RuntimeError, match=message):
+            with pytest.raises(RuntimeError, match="do not agree with torch's operators"):
                 kernels.try_on(DEVICE)
 
 
@@ -385,12 +386,12 @@ def uses_kernels(monkeypatch, kernels):
     ("cls", "tiny", "options"),
     [
         (AdaPM, tiny_gpt2, {}),
-        (AdaPMMini, tiny_gpt2, {"debias_moments": True, "clip": None}),
-        (AdaPM, tiny_llama, {"bias_correction": False, "debias_moments": True}),
-        (AdaPMMini, tiny_llama, {"matmul_precision": "high"}),
-        (AdaPM, tiny_llama, {"matmul_precision": "high", "inner_iterations": 2}),
-        (AdaPMMini, tiny_gpt2, {"state_dtype": torch.int8}),
-        (AdaPMMini, tiny_gpt2, {"state_dtype": torch.bfloat16}),
+        (
+            AdaPMMini,
+            tiny_llama,
+            {"matmul_precision": "high", "inner_iterations": 2, "debias_moments": True, "clip": None},
+        ),
+        (AdaPMMini, tiny_gpt2, {"state_dtype": torch.int8, "bias_correction": False}),
     ],
 )
 def test_a_model_is_trained_as_by_torchs_operators(uses_kernels, cls, tiny, options):
@@ -405,7 +406,9 @@ def test_a_model_is_trained_as_by_torchs_operators(uses_kernels, cls, tiny, opti
         torch.testing.assert_close(weight, two, rtol=1e-3, atol=1e-4 if is_narrow else 2e-5)
 
 
-@pytest.mark.parametrize("options", [{"bf16_stochastic_round": True}, {"master_weights": True}])
+@pytest.mark.parametrize(
+    "options", [{"bf16_stochastic_round": True}, {"master_weights": True, "state_dtype": torch.bfloat16}]
+)
 def test_a_model_of_bfloat16_is_trained_as_by_torchs_operators(uses_kernels, options):
     plain, other = tiny_gpt2(dtype=torch.bfloat16).to(DEVICE), tiny_gpt2(dtype=torch.bfloat16).to(DEVICE)
     train(plain, AdaPMMini.for_model(plain, 1e-3, compile=False, **options), range(1))

@@ -15,7 +15,6 @@ from optim.adapm.low_rank import (
     mixture,
     orthonormal_rows,
 )
-from optim.adapm.sharded import Exchange
 from optim.adapm.solvers import SOLVERS
 
 BETA1 = 0.9
@@ -29,9 +28,7 @@ def sketch_for(carried: Factors) -> Tensor:
 
 def solve(solver: str, gradient: Tensor, carried: Factors, *, iterations: int = 1, fresh: bool = False) -> Factors:
     momentum, sketch = Momentum(gradient, carried, BETA1), sketch_for(carried)
-    (solution,) = SOLVERS[solver](
-        [momentum], iterations=iterations, fresh=fresh, sketches=[sketch], exchange=Exchange()
-    )
+    (solution,) = SOLVERS[solver]([momentum], iterations=iterations, fresh=fresh, sketches=[sketch])
     return solution
 
 
@@ -193,7 +190,7 @@ def test_batches_of_several_shapes_get_together_what_each_gets_alone(fresh):
     momenta[2].carried.right[0, 1:3] *= 1e-5
     momenta[2].carried.right[1] = 0.0
     sketches = [draw(90 + k, 4, n) for k, (_, _, n) in enumerate(shapes)]
-    options = {"iterations": 2, "fresh": fresh, "exchange": Exchange()}
+    options = {"iterations": 2, "fresh": fresh}
     if fresh:
         sketches = [draw(90 + k, *batch, 4, n) for k, (batch, _, n) in enumerate(shapes)]
     solutions = SOLVERS["subspace"](momenta, **options, sketches=sketches)
@@ -221,7 +218,7 @@ def test_degenerate_blocks_are_harmless_and_leave_the_zero_start():
 
 
 def basis_of(rows: Tensor) -> Tensor:
-    (basis,) = orthonormal_rows([rows], [gram_matrix], [()], Exchange())
+    (basis,) = orthonormal_rows([rows], [gram_matrix], [()])
     return basis
 
 

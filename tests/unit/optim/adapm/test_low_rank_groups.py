@@ -1,24 +1,15 @@
-"""Groups of low-rank blocks: cut by their factors, with their state side by side, moved as alone."""
+"""Groups of low-rank blocks: cut by their factors, with their state side by side."""
 
 import copy
 import io
 
-import pytest
 import torch
 from torch import Tensor, nn
 
 from benchmarks.transient_memory import peak_transient_bytes
-from optim.adapm import AdaPM, AdaPMMini, groups
+from optim.adapm import AdaPM
 from optim.plan.blocks import FirstMoment
-from worker.checks.tiny_models import tiny_gpt2, tiny_llama
-
-CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-
-
-@pytest.fixture
-def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every block a group of its own."""
-    monkeypatch.setattr(groups, "_BLOCKS_TO_FACTORS", 2**60)
+from worker.checks.tiny_models import tiny_gpt2
 
 
 def moved(model: nn.Module, optimizer: AdaPM, steps: range, *, idle: str = "") -> None:
@@ -38,17 +29,6 @@ def factors_of(model: nn.Module, optimizer: AdaPM) -> list[Tensor]:
         for key, value in optimizer.state[parameter].items()
         if "momentum" in key
     ]
-
-
-@CLASSES
-@pytest.mark.parametrize("tiny", [tiny_gpt2, tiny_llama])
-def test_a_group_moves_its_blocks_as_each_moves_alone(request, cls, tiny):
-    model, twin = tiny().double(), tiny().double()
-    moved(model, cls.for_model(model, 1e-3, refresh_interval=3), range(6), idle="1.mlp")
-    request.getfixturevalue("one_by_one")
-    moved(twin, cls.for_model(twin, 1e-3, refresh_interval=3), range(6), idle="1.mlp")
-    for weight, other in zip(model.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(weight, other, rtol=0.0, atol=1e-12)
 
 
 def test_the_state_of_blocks_of_one_shape_is_brought_together_once_and_loads_bit_for_bit():

@@ -18,6 +18,7 @@ from worker.checks.tiny_models import tiny_gpt2
         ({"weight_decay": None}, "Invalid weight_decay value: None"),
         ({"weight_decay": float("inf")}, "Invalid weight_decay value: inf"),
         ({"lr": None}, "Invalid learning rate: None; it must be a finite number"),
+        ({"lr": "1e-3"}, "Invalid learning rate: '1e-3'; it must be a finite number"),
         ({"lr": float("inf")}, "Invalid learning rate: inf"),
         ({"clip": "1"}, "Invalid clip: '1'"),
         ({"solver": ["svd"]}, r"Invalid solver: \['svd'\]; it must be one of subspace"),

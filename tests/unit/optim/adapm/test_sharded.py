@@ -5,6 +5,7 @@ The processes' parts are solved side by side here: `tests/integration/optim/test
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from optim.adapm import low_rank, solvers
 from optim.adapm.low_rank import Factors, Momentum, gaussian_sketch
-from optim.adapm.sharded import Exchange, Groups
-from optim.adapm.solvers import subspace
+from optim.adapm.sharded import Groups
 from tests.twins.adapm import subspace_iteration
 
 BETA1 = 0.9
@@ -53,8 +54,8 @@ def found_alone(stream: Sequence[Tensor], rank: int) -> Iterator[Factors]:
     carried = zeros(rows, columns, rank, stream[0].dtype)
     for step, gradient in enumerate(stream, 1):
         drawn = sketch(step, rank, columns, gradient.dtype)
-        how: dict[str, Any] = {"iterations": 1, "fresh": is_fresh(step), "exchange": Exchange()}
-        (carried,) = subspace([Momentum(gradient, carried, BETA1)], **how, sketches=[drawn])
+        how: dict[str, Any] = {"iterations": 1, "fresh": is_fresh(step)}
+        (carried,) = solvers.subspace([Momentum(gradient, carried, BETA1)], **how, sketches=[drawn])
         yield carried
 
 
@@ -86,20 +87,21 @@ def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -
             for k, part in enumerate(torch.tensor_split(gradient, parts, dim=axis))
         ]
         sketches = [drawn[k if axis == 1 else 0] for k in range(parts)]
-        factors = subspace(momenta, iterations=1, fresh=is_fresh(step), sketches=sketches, exchange=SideBySide())
+        with patch.object(solvers, SUMS, sum_side_by_side), patch.object(low_rank, SUMS, sum_side_by_side):
+            factors = solvers.subspace(momenta, iterations=1, fresh=is_fresh(step), sketches=sketches)
         left, right = [part.left for part in factors], [part.right for part in factors]
         yield Factors(torch.cat(left) if axis == 0 else left[0], right[0] if axis == 0 else torch.cat(right, dim=1))
 
 
-class SideBySide(Exchange):
-    """The sums over processes whose parts are all here: in one list, in the place of one process's own."""
+SUMS = "sum_over_processes"
 
-    def total(self, parts: Sequence[Tensor], among: Sequence[Groups]) -> list[Tensor]:
-        """Return the sum for each of them, if they have it in common."""
-        if not any(among):
-            return [*parts]
-        whole = torch.stack([*parts]).sum(dim=0)
-        return [whole.clone() for _ in parts]
+
+def sum_side_by_side(parts: Sequence[Tensor], among: Sequence[Groups]) -> list[Tensor]:
+    """Return the sum for each of the processes, whose parts are all here: in one list, in the place of its own."""
+    if not any(among):
+        return [*parts]
+    whole = torch.stack([*parts]).sum(dim=0)
+    return [whole.clone() for _ in parts]
 
 
 def require_agreement(stream: Sequence[Tensor], rank: int, parts: int, axis: int, tolerance: float) -> None:
