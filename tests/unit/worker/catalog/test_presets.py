@@ -4,6 +4,7 @@ import pytest
 from transformers.modeling_utils import PreTrainedModel
 
 from worker.catalog import presets
+from worker.catalog.presets import parameter_count
 from worker.models import outline_model, parameter_counts
 
 
@@ -36,23 +37,28 @@ def llama(layers: int, width: int, inner: int, *, heads: int = 2) -> int:
     ],
 )
 def test_a_preset_has_the_published_parameters(name: str, parameters: int) -> None:
-    assert parameter_counts(outline_model(name)) == (parameters, 4 * parameters)
+    assert parameter_count(presets.preset(name)) == parameters
 
 
 @pytest.mark.parametrize("name", presets.names())
-def test_heads_are_tied_as_published(name: str) -> None:
+def test_an_outline_has_the_presets_parameters_no_memory_and_its_head_tied_as_published(name: str) -> None:
     """GPT-2 ties its head; of the Llamas only our 340M does."""
-    model = outline_model(name)
+    model, count = outline_model(name), parameter_count(presets.preset(name))
     assert isinstance(model, PreTrainedModel)
+    assert parameter_counts(model) == (count, 4 * count)
+    assert all(parameter.is_meta for parameter in model.parameters())
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     assert tied == (name.startswith("gpt2") or name == "llama-340m")
-
-
-def test_an_outline_takes_no_memory() -> None:
-    assert all(parameter.is_meta for parameter in outline_model("llama3-8b").parameters())
 
 
 def test_llama3_has_its_own_rotation_and_grouped_heads() -> None:
     config = outline_model("llama3-8b").config
     assert (config.num_key_value_heads, config.rope_parameters["rope_theta"]) == (8, 500000.0)
     assert config.intermediate_size == 14336
+
+
+def test_the_tokenizers_vocabulary_counts_where_the_preset_follows_it() -> None:
+    """Each further token is a row of the embedding, which the tied head shares."""
+    tiny, small = presets.preset("gpt2-tiny"), presets.preset("gpt2-124m")
+    assert parameter_count(tiny, 1256) - parameter_count(tiny, 256) == 1000 * tiny.hidden_size
+    assert parameter_count(small, 256) == parameter_count(small)
