@@ -1,4 +1,4 @@
-"""A mixed load, 50 requests a second for some minutes: does the memory stay flat, and is every request answered?"""
+"""A mixed load, 50 requests per second for some minutes: does the memory stay flat, and is every request answered?"""
 
 import http.client
 import json

@@ -30,7 +30,7 @@ class StateBytes:
     total_bytes: int
     """Everything, step counters included."""
     counter_bytes: int
-    """Step counters: 4 bytes a parameter in torch's own optimizers and in AdaPM."""
+    """Step counters: 4 bytes per parameter in torch's own optimizers and in AdaPM."""
     by_state: Mapping[str, int]
     """State name (`exp_avg_sq`, …) → bytes."""
     by_block: Mapping[str, int]

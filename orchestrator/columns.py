@@ -1,6 +1,6 @@
 """A series as columns: one float64 array per field of `Point`, NaN where null. Merged, downsampled, turned back. Pure.
 
-    Point, Point, …  ⇄  Columns ──merged──► one row a step ──buckets──► min, mean and max of a metric
+    Point, Point, …  ⇄  Columns ──merged──► one row per step ──buckets──► min, mean and max of a metric
                                                           └──spikes───► the rows that a line needs
 
 As columns a million points are read and drawn in a moment (`python -m benchmarks.service_load`), as objects not.
@@ -32,7 +32,7 @@ WHOLE_NUMBERS = frozenset(name for name, field in Point.model_fields.items() if 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Rows as arrays of equal length n; `merged` ones have rising steps, at most one row a step."""
+    """Rows as arrays of equal length n; `merged` ones have rising steps, at most one row per step."""
 
     step: Array
     values: dict[str, Array]
@@ -65,7 +65,7 @@ def columns_of(points: PointColumns | Iterable[Point]) -> Columns:
 
 
 def merge_attempts(columns: Columns, attempt: NDArray[np.int64]) -> Columns:
-    """Return one row a step from rows in the order of their arrival: for each step those of the newest attempt that
+    """Return one row per step from rows in the order of their arrival: for each step those of the newest attempt that
     reached it; of two reports of one attempt at one step, the later value of each field that is not null."""
     step = columns.step
     if np.all(step[1:] > step[:-1]):

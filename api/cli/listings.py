@@ -116,7 +116,7 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("answer", f"adapm-bench compare {experiment.id}"),
         ("model", ", ".join(spec.models())),
         ("data", spec.workload.data.dataset),
-        ("budget", f"cells: {', '.join(cell.key for cell in cells)}" if cells else f"{tokens} tokens a run"),
+        ("budget", f"cells: {', '.join(cell.key for cell in cells)}" if cells else f"{tokens} tokens per run"),
         *((("clone of", experiment.cloned_from),) if experiment.cloned_from else ()),
         *((("labels", ", ".join(experiment.labels)),) if experiment.labels else ()),
     )

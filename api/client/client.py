@@ -624,16 +624,16 @@ class Client:
             time.sleep(pause_seconds)
 
     def dataframe(self, experiment_id: str) -> "DataFrame":
-        """Return an experiment's results as a DataFrame, a row a run; columns as `adapm-bench export` writes them."""
+        """Return an experiment's results as a DataFrame, a row per run; columns as `adapm-bench export` writes them."""
         return self._frame(f"/v1/experiments/{segment(experiment_id)}/exports/results.parquet")
 
     def series_dataframe(self, experiment_id: str) -> "DataFrame":
-        """Return the points of all runs of an experiment as a DataFrame, a row a point, with the run's id in
+        """Return the points of all runs of an experiment as a DataFrame, a row per point, with the run's id in
         `run_id`."""
         return self._frame(f"/v1/experiments/{segment(experiment_id)}/exports/series.parquet")
 
     def points_dataframe(self, run_id: str) -> "DataFrame":
-        """Return the points of one run as a DataFrame, a row a point."""
+        """Return the points of one run as a DataFrame, a row per point."""
         return self._frame(f"/v1/runs/{segment(run_id)}/exports/series.parquet")
 
     def _relabel(self, experiment_id: str, labels: Callable[[Iterable[str]], list[str]]) -> AnyExperiment:

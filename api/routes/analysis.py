@@ -31,7 +31,7 @@ Predict = Annotated[
     Query(
         max_length=32,
         description="Models, or numbers of parameters, to predict the loss at: at the one budget that all sizes had, "
-        "else at the largest model's tokens a parameter. Without a law nothing is predicted.",
+        "else at the largest model's tokens per parameter. Without a law nothing is predicted.",
     ),
 ]
 SeedCount = Annotated[int, Query(ge=1, le=256, description="How many fresh seeds the comparison has.")]

@@ -28,7 +28,7 @@ from orchestrator.studies.reports import Studies
 # Answers of the busiest routes: a record written to JSON once, on the thread that has read it.
 #
 # What a route returns as a record FastAPI validates again, on another thread; a record of ours was validated when it
-# was made. At some hundred requests a second that thread's turn costs more than the database's work.
+# was made. At some hundred requests per second that thread's turn costs more than the database's work.
 
 MEDIA_TYPE = "application/json"
 

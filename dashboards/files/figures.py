@@ -107,7 +107,7 @@ CSV_HEAD = ("trace", "name", "mode", "x", "y", "y_minus", "y_plus", "x_minus", "
 
 
 def figure_csv(figure: Figure) -> str:
-    """Return a line a point: the name of what is drawn, x, y, error bars and words where there are any."""
+    """Return a line per point: the name of what is drawn, x, y, error bars and words where there are any."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow(CSV_HEAD)

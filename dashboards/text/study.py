@@ -113,9 +113,9 @@ What to tell a colleague, of models of 0.08 to 0.9 million parameters on two CPU
 large models. Losses are in nats.
 
 1. **Memory.** AdaPM keeps 57 % of AdamW's optimizer state and AdaPM-mini 7 %, as the paper says within two points.
-2. **Short training** (2 tokens a parameter). AdaPM ends 0.045 lower than AdamW. AdaPM-mini is undecided.
-3. **Longer training** (20 tokens a parameter). The paper's AdaPM ends 0.021 higher than AdamW, and 0.019 lower without
-   its clip ([AdaPM](adapm.md)).
+2. **Short training** (2 tokens per parameter). AdaPM ends 0.045 lower than AdamW. AdaPM-mini is undecided.
+3. **Longer training** (20 tokens per parameter). The paper's AdaPM ends 0.021 higher than AdamW, and 0.019 lower
+   without its clip ([AdaPM](adapm.md)).
 4. **Tuning.** With warm-up, betas, weight decay and clipping tuned as well AdaPM is undecided, 0.060 higher.
 5. **Bias correction** lowers the loss by 0.437 at a rank of 5 % and by 0.067 at 50 % in longer training: 2.9 and 1.3
    times as fast, where the paper has 1.96 at 50 %.

@@ -388,11 +388,11 @@ def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str,
 
 
 def _tokens_per_parameter(workload: Workload) -> tuple[str, ...]:
-    """`0.95 tokens a parameter`; empty if nothing has tokens, or the catalog does not have the model."""
+    """`0.95 tokens per parameter`; empty if nothing has tokens, or the catalog does not have the model."""
     if workload.task.batch_unit != "tokens" or workload.model not in presets.names():
         return ()
     share = workload.tokens() / target(workload.model, workload.data.tokenizer).parameters
-    return (f"{share:.2g} tokens a parameter" if share < 100 else f"{share:,.0f} tokens a parameter",)
+    return (f"{share:.2g} tokens per parameter" if share < 100 else f"{share:,.0f} tokens per parameter",)
 
 
 def step_share(run: RunRecord) -> float:

@@ -196,7 +196,7 @@ class AdaPM(ClosureStep):
                 nanoGPT or Hugging Face, for example. None for all that are trainable, in one group.
             rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
             state_dtype: Type of factors and moments; None for the parameter's own, at least float32. `torch.int8` is
-                8 bits an element with scales, of all but vectors (`eight_bit.py`). Arithmetic is in float32 in any
+                8 bits per element with scales, of all but vectors (`eight_bit.py`). Arithmetic is in float32 in any
                 case.
             unknown: What becomes of weights that no rule places: full Adam moments and a warning that lists them
                 ("warn"), full Adam moments ("full"), or an error ("error").
@@ -564,7 +564,7 @@ class AdaPM(ClosureStep):
 
 
 class AdaPMMini(AdaPM):
-    """AdaPM with Adam-mini's second moment: one value a row, head or output neuron instead of one a parameter.
+    """AdaPM with Adam-mini's second moment: one value per row, head or output neuron instead of one per parameter.
 
     Some 5 % of AdamW's state. Everything else, options included, is `AdaPM`'s.
     """

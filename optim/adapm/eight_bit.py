@@ -1,4 +1,4 @@
-"""State in 8 bits an element: a code for each, and a float32 scale s for every 128 neighbours of a row.
+"""State in 8 bits per element: a code for each, and a float32 scale s for every 128 neighbours of a row.
 
     x = s c |c|     c = code / 127, from -127 to 127      of momentum and its factors, which have a sign
     x = s c⁴        c = code / 255, from 0 to 255         of second moments: their root is coded as momentum is

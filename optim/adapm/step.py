@@ -6,7 +6,7 @@
     divisor    v = b2 v + (1 - b2) mean(G * G), and sqrt(v) + eps               line 7
     move       W = W - lr (clip(m / divisor, 1) + weight_decay W)               line 9
 
-The mean is over everything that shares one value of v: Adam's keeps one a parameter, and Adam-mini's, whose
+The mean is over everything that shares one value of v: Adam's keeps one per parameter, and Adam-mini's, whose
 second-version partition (Zhang et al., "Adam-mini: Use Fewer Learning Rates To Gain More", arXiv 2406.16793) follows
 the output neurons, one for a row of an embedding, an output neuron of a projection, or all neurons of one head: a
 vector, of which `Block.output_axis` says which axis of the block it divides.

@@ -20,7 +20,7 @@ from ..plan.blocks import BlockKind, FirstMoment
 
 
 class AdamMini(AdaPMMini):
-    """AdamW's momentum with Adam-mini's second moment: 4.0 bytes a parameter. Options are `AdaPM`'s."""
+    """AdamW's momentum with Adam-mini's second moment: 4.0 bytes per parameter. Options are `AdaPM`'s."""
 
     first_moments = dict.fromkeys(BlockKind, FirstMoment.FULL)
 

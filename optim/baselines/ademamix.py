@@ -21,7 +21,7 @@ from .per_parameter import Group, PerParameterOptimizer, Shapes, State, adam_sha
 
 
 class AdEMAMix(PerParameterOptimizer):
-    """AdamW with two momenta: 12 bytes a parameter.
+    """AdamW with two momenta: 12 bytes per parameter.
 
     Options besides Adam's, whose betas have a third one, b3: alpha, the weight of the slow momentum; slow_warmup, T.
     """

@@ -18,7 +18,7 @@ from .per_parameter import Group, PerParameterOptimizer, Shapes, State, adam_sha
 
 
 class Adopt(PerParameterOptimizer):
-    """Momentum of normalised gradients: 8 bytes a parameter. The first gradient is only looked at."""
+    """Momentum of normalised gradients: 8 bytes per parameter. The first gradient is only looked at."""
 
     option_defaults: ClassVar[dict[str, Any]] = {"betas": (0.9, 0.9999), "eps": 1e-6, "weight_decay": 0.1}
 

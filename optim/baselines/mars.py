@@ -32,7 +32,7 @@ _VECTOR_RATE = 0.5
 
 
 class Mars(PerParameterOptimizer):
-    """AdamW on corrected gradients: 12 bytes a parameter. Groups of `vectors` have half the rate and no correction.
+    """AdamW on corrected gradients: 12 bytes per parameter. Groups of `vectors` have half the rate and no correction.
 
     The option besides Adam's is gamma, the strength of the correction.
     """

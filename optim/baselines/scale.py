@@ -19,7 +19,7 @@ from .per_parameter import ADAM_OPTIONS, Group, PerParameterOptimizer, Shapes, S
 
 
 class Scale(PerParameterOptimizer):
-    """Momentum-free, normalised gradients but for the last layer; with a tied head, 4 bytes a parameter of it.
+    """Momentum-free, normalised gradients but for the last layer; with a tied head, 4 bytes per parameter of it.
 
     A group's `output_axis` says which axis of its matrices, or stacks of such, counts output neurons, None that it is
     AdamW's; its `last` that it keeps momentum. The option besides AdamW's is momentum, beta of the last layer.

@@ -118,7 +118,7 @@ _ADAPM_OPTIONS = (  # numbers: the paper, section 5.1; the clip: algorithm 1, li
     _choice(
         "state_dtype",
         None,
-        "type of all state; null for the parameter's own, at least float32; int8: 8 bits an element with scales",
+        "type of all state; null for the parameter's own, at least float32; int8: 8 bits per element with scales",
         *("float32", "bfloat16", "int8"),
     ),
     _UNKNOWN,

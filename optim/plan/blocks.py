@@ -65,7 +65,7 @@ class SecondMoment(StrEnum):
 
     ELEMENT = "element"
     ROW = "row"
-    """One value a token or position of an embedding, one a token of an LM head."""
+    """One value per token or position of an embedding, one per token of an LM head."""
     NEURON = "neuron"
     """One value an output neuron."""
     HEAD = "head"
@@ -107,7 +107,7 @@ ADAM_MINI_SECOND_MOMENTS: Mapping[BlockKind, SecondMoment] = MappingProxyType(
 
 
 EIGHT_BIT = torch.int8
-"""The type of state that stands for 8 bits an element (`adapm/eight_bit.py`)."""
+"""The type of state that stands for 8 bits per element (`adapm/eight_bit.py`)."""
 SCALED_ELEMENTS = 128
 """Neighbours of a row that share a scale there."""
 SCALE = "_scale"
@@ -255,7 +255,7 @@ class BlockPlan:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of everything that is kept, step counters (4 bytes a parameter) excepted."""
+        """Bytes of everything that is kept, step counters (4 bytes per parameter) excepted."""
         return sum(block.state_bytes for block in self.blocks)
 
     def __str__(self) -> str:

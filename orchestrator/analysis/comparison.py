@@ -389,7 +389,7 @@ def _bounds_of_step(
 
 
 def tokens_per_step(run: RunRecord) -> float:
-    """Return the tokens a step of a run with a result; a damaged specification does not matter for it."""
+    """Return the tokens per step of a run with a result; a damaged specification does not matter for it."""
     return run.result.tokens / run.result.steps if run.result and run.result.steps else 0.0
 
 

@@ -1,7 +1,7 @@
 """Exports: an experiment's or a run's results and series as Parquet or CSV, for notebooks and for keeping.
 
-    results   a row a run: what it was, how it ended, every figure of its result
-    series    a row a point: the run, its candidate, optimizer, learning rate and seed, every field of a point
+    results   a row per run: what it was, how it ended, every figure of its result
+    series    a row per point: the run, its candidate, optimizer, learning rate and seed, every field of a point
 
 One run's series at a time is in memory, and of results what differs between runs. Both tables follow the models, so
 that a new field of a point is a new column. pyarrow costs a quarter of a second and 50 MB: imported by who exports.

@@ -3,7 +3,7 @@
     append: batch ─► one small chunk;   every 32nd ─► the small ones become one chunk;   end of the attempt ─► likewise
     read:   all chunks of all attempts, only the fields that are asked for ─► for each step, the newest attempt's row
 
-A row a point would be slow (0.24 M points/s against 7.8 M), a row a batch would be many rows: a worker that reports
+A row per point would be slow (0.24 M points/s against 7.8 M), a row per batch would be many rows: a worker that reports
 every second leaves one chunk for about half a minute, and a chunk is left alone once it has 1,000 points.
 
 What the probes of a run saw, its observations, are one compressed row for each (attempt, step, probe); what the model

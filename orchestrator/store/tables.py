@@ -1,7 +1,7 @@
 """The tables. What SQL can hold as a constraint, it holds: states, one result a run, one live lease a run, gap keys.
 
     experiments ─< runs ─< attempts ─< chunks, observations, samples, checkpoints
-                    ├── run_specs, results        (one row a run; apart, so that the hot row of `runs` stays narrow)
+                    ├── run_specs, results        (one row per run; apart, so that the hot row of `runs` stays narrow)
                     └─< events                    (one row a change of state)
     outbox                                        (changes that MLflow and webhooks have not heard of yet)
     change_counters                               (how often anything visible has changed)

@@ -19,7 +19,7 @@ class Batches:
     """The training batches of one seed."""
 
     def __init__(self, shards: TokenShards, *, seed: int, sequences: int, length: int) -> None:
-        """Draw `sequences` windows of `length` + 1 tokens a step; raises `DataError` if none is long enough."""
+        """Draw `sequences` windows of `length` + 1 tokens per step; raises `DataError` if none is long enough."""
         self._shards, self._seed, self._sequences, self._length = shards, seed, sequences, length
         self._windows = _windows_or_error(shards, length, "training")
         if shards.tokens < sequences * length:

@@ -218,7 +218,7 @@ def _print_fits(footprint: Footprint, card_gib: float, micro_batch: int) -> None
 
 
 def _print_fitting_models(question: FootprintQuestion, card_gib: float, *, json: bool) -> None:
-    """Print a line a model: the largest micro-batch under each optimizer."""
+    """Print a line per model: the largest micro-batch under each optimizer."""
     names, length = question.optimizers or SHOWN, question.sequence_length_tokens
     footprints = [
         count(question.model_copy(update={"model": preset.name, "optimizers": names})).fit(card_gib)

@@ -10,14 +10,14 @@ BASELINE = "adamw"
 
 
 def extract(result: Result) -> Numbers:
-    """Return micro-batch in sequences, and tokens a second."""
+    """Return micro-batch in sequences, and tokens per second."""
     numbers = {"micro_batch": result.micro_batch_sequences, "tokens_per_second": result.tokens_per_second}
     return {name: float(number) for name, number in numbers.items() if number}
 
 
 def measure(study: Study, result: StudyResult) -> list[Figure]:
     """Under every cap and for each optimizer, the smallest micro-batch over the seeds, and the geometric mean of
-    AdamW's tokens a second by its own: the share of AdamW's device-hours that equal tokens take."""
+    AdamW's tokens per second by its own: the share of AdamW's device-hours that equal tokens take."""
     return [
         figure
         for part in result.parts

@@ -1,4 +1,4 @@
-"""The output of `print(client.compare(id))`: a table, one line a candidate."""
+"""The output of `print(client.compare(id))`: a table, one line per candidate."""
 
 from tests.factories.comparison import made_comparison
 

@@ -163,7 +163,7 @@ def test_a_regression_is_counted_in_samples_and_computes_in_float64():
 
 
 def test_an_experiment_says_how_long_it_trains_for_its_size():
-    """By tokens a parameter: of a byte model 150 steps of 8 × 64 tokens for 81,216 parameters."""
+    """By tokens per parameter: of a byte model 150 steps of 8 × 64 tokens for 81,216 parameters."""
     fields = {
         "name": "short",
         "workload": {
@@ -175,7 +175,7 @@ def test_an_experiment_says_how_long_it_trains_for_its_size():
         "seeds": [1],
     }
     record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
-    assert "0.95 tokens a parameter" in words.workload_facts(record)  # type: ignore[arg-type]  # the specification alone
+    assert "0.95 tokens per parameter" in words.workload_facts(record)  # type: ignore[arg-type]  # the specification alone
 
 
 def test_only_a_verdict_that_is_shown_has_a_colour():

@@ -201,7 +201,7 @@ def test_a_drift_of_the_residuals_is_measured_in_logarithms() -> None:
 
 
 def capped(batches: Mapping[str, int], speeds: Mapping[str, tuple[float, ...]]) -> StudyResult:
-    """Micro-batch and tokens a second of each seed under every cap; who has none ran out of memory."""
+    """Micro-batch and tokens per second of each seed under every cap; who has none ran out of memory."""
     lost = result(final_val_loss=None, verdict=Verdict.OUT_OF_MEMORY)
     ends: dict[str, Any] = {name: [lost] * 3 for name in ("adamw", "adam-mini", "adapm", "adapm-mini")}
     for name, of_seeds in speeds.items():
