@@ -26,6 +26,7 @@ from ..plan.sharding import Portion, is_distributed, local_view, portion_of
 from . import compiled, devices
 from .devices import chunk_elements
 from .eight_bit import EightBit, Stored
+from .sharded import processes_sharing_moments
 
 ALWAYS_ELEMENTS = 2**18
 """1 MiB of float32: so much memory a step may take however small the model is; less would be many small groups."""
@@ -94,6 +95,8 @@ class Group:
         first = self.slices[0]
         self.block, self.portion = first.block, first.portion
         """Those of any of them: they are alike."""
+        self.sharers = processes_sharing_moments(first.block, first.portion)
+        """The processes that have parts of what shares one second moment."""
         self.weights = [part.weight for part in self.slices]
         self._views = [(part.index, part.view) for part in self.slices]
         if self.is_stack:

@@ -9,7 +9,7 @@ the same everywhere. One iteration of `subspace` exchanges
     sum over outputs    X X^T and Q Q^T (r × r each), for Cholesky QR twice, then R = Q^T M (r × n)
 
 and nothing over an axis that is whole. Second moments that processes have in common, per head or per output neuron, are
-sums of a few numbers more.
+sums of a few numbers before.
 
 The sums of all blocks go out together, in one all-reduce for each type of number and each group of processes.
 """

@@ -32,7 +32,7 @@ from .groups import Group, ParamSlice
 from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors, spare_sketch
 from .options import StepSettings
 from .rounding import round_stochastically, rounding_key
-from .sharded import Groups, processes_sharing_moments, sum_over_processes
+from .sharded import Groups, sum_over_processes
 from .solvers import SOLVERS
 
 _Kept = TypeVar("_Kept", Tensor, Stored)
@@ -348,9 +348,9 @@ def _shared_sums(given: Sequence[tuple[Group, list[Tensor]]]) -> list[Tensor | N
     None for other groups."""
     parts, among = dict[int, Tensor](), list[Groups]()
     for index, (group, gradients) in enumerate(given):
-        if processes := processes_sharing_moments(group.block, group.portion):
+        if group.sharers:
             parts[index] = sums_of_groups(group, _square_sums(group, gradients)).double()
-            among.append(processes)
+            among.append(group.sharers)
     sums = dict(zip(parts, sum_over_processes([*parts.values()], among), strict=True))
     return [sums[index].to(group.compute) if index in sums else None for index, (group, _) in enumerate(given)]
 
