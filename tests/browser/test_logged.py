@@ -51,7 +51,7 @@ def test_trackers_a_trainer_and_a_loop_are_one_experiment_with_a_verdict_which_c
     expect(page.locator("[data-drawn]")).to_have_count(1)
     assert page.url == trackers
     watched.open(f"{trackers}?baseline=adamw", figures=1)
-    rows = page.locator("section", has=page.get_by_role("heading", name="Judgement")).locator("tbody tr")
+    rows = page.locator("section", has=page.get_by_role("heading", name="Verdicts")).locator("tbody tr")
     row_by_candidate = {row.split()[0]: row for row in rows.all_inner_texts()}
     assert set(row_by_candidate) == {"muon", "lion", "adamw", "sgd", "adamw_torch"}
     for name in ("muon", "lion"):
