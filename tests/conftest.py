@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scipy  # noqa: F401 - first: counting memory in this process hides it from transformers, and pages of other threads need it
 import structlog
 from hypothesis import settings
 
