@@ -35,9 +35,7 @@ def test_latex_is_a_booktabs_table_with_n_interval_and_method() -> None:
     assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
     assert r"AdamW & 0.002 & 2.3010 \ensuremath{\pm} 0.0025 (n = 3) & baseline" in text
     assert r"\ensuremath{-}0.0505 [\ensuremath{-}0.0614, \ensuremath{-}0.0396]" in text
-    assert "& 0 of 3" in text and "0 of 3 (" not in text and "p = 1" not in text, (
-        "none was lost: no share"
-    )
+    assert "& 0 of 3" in text and "0 of 3 (" not in text and "p = 1" not in text, "none was lost: no share"
     assert "paired t-test" in text
     heads = next(line for line in text.splitlines() if "Optimizer &" in line)
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]
