@@ -46,7 +46,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
     runs, footprints = Runs(database, policy, storage), Footprints(storage.footprints_folder())
     source = StoredExperiments(database)
     monitor = Monitor(database, storage, free_bytes=settings.free_bytes)
-    specifications = Specifications(storage, runs, footprints, source)
+    specifications = Specifications(storage, runs, footprints, source, monitor)
     analysis = Analysis(source.read, source.curves)
     external_runs = ExternalRuns(database, most_runs=settings.external_runs)
     return Services(

@@ -6,6 +6,8 @@ from orchestrator.records import ServiceMetrics
 from orchestrator.storage import Storage
 from orchestrator.store import activity, reads
 from orchestrator.store.database import Database
+from orchestrator.store.queue.capacity import Node
+from orchestrator.store.queue.nodes import read_largest_nodes
 
 DATABASE_FULL = (
     "the database has no room: submissions are refused, and trainings keep their reports; make room on its disk, and "
@@ -31,6 +33,12 @@ class Monitor:
         """Return the current activity: runs at work, the head of the queue, recent failures, leaders."""
         with self._database.reading() as connection:
             return activity.activity(self._database, connection, waiting=max(1, min(waiting, MOST_WAITING)))
+
+    def largest_nodes(self) -> tuple[Node, ...]:
+        """Return the largest machines of the cluster: what none of them holds has to wait for a larger one. None while
+        nobody dispatches: then nothing is known of it."""
+        with self._database.reading() as connection:
+            return read_largest_nodes(self._database, connection)
 
     def metrics(self) -> ServiceMetrics:
         """Return the number of runs, attempts and reports, for metrics."""

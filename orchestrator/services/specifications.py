@@ -12,11 +12,13 @@ from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import ExperimentWithRuns, RunRecord
 from orchestrator.services.analysis import StoredExperiments
+from orchestrator.services.monitor import Monitor
 from orchestrator.services.runs import Runs
 from orchestrator.specs import preview
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import DesignPower, Preview
 from orchestrator.storage import Storage
+from orchestrator.store.queue.capacity import shortfall
 from worker.data.manifest import Manifest
 from worker.data.prepared import data_warnings, list_prepared, missing_data
 
@@ -27,8 +29,11 @@ NOISE_RUNS = 500
 class Specifications:
     """The knowledge of the data folder, earlier runs and counted footprints about specifications; nothing is stored."""
 
-    def __init__(self, storage: Storage, runs: Runs, footprints: Footprints, source: StoredExperiments) -> None:
+    def __init__(
+        self, storage: Storage, runs: Runs, footprints: Footprints, source: StoredExperiments, monitor: Monitor
+    ) -> None:
         self._storage, self._runs, self._footprints, self._source = storage, runs, footprints, source
+        self._monitor = monitor
 
     def missing_data(self, spec: ExperimentSpec) -> list[str]:
         """Return a sentence for each thing that only a person can bring and that is not there."""
@@ -40,9 +45,13 @@ class Specifications:
             raise MissingDataError(" ".join(missing))
 
     def warnings(self, spec: ExperimentSpec) -> list[str]:
-        """Return a sentence for sizes, tuning seeds and held-out text that are too few."""
+        """Return a sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one;
+        and for sizes, tuning seeds and held-out text that are too few."""
+        sizes, resources = self._monitor.largest_nodes(), spec.resources
+        reason = shortfall(resources.total_cpus(), resources.gpus, sizes) if sizes else None
+        waits = [f"Each run {reason}. It waits until a larger node joins."] if reason else []
         data_advice = data_warnings(spec.workload, self._storage.datasets_folder())
-        return [*spec.warnings(), *law_warnings(spec.cells()), *data_advice]
+        return [*waits, *spec.warnings(), *law_warnings(spec.cells()), *data_advice]
 
     def prepared_texts(self) -> tuple[Manifest, ...]:
         """Return the texts that are prepared in the data folder, own ones too; damaged ones are left out."""

@@ -317,6 +317,7 @@ leaders = Table(
     Column("holder", sa.Text, nullable=False),
     Column("term", sa.BigInteger, nullable=False),  # rises each time that another holder takes over
     Column("expires_at", sa.Double, nullable=False),
+    Column("nodes", JsonText),  # JSON: the largest machines that a dispatcher has
 )
 
 keys = Table(

@@ -34,6 +34,7 @@ from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion, time_limits
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes, shortfall
+from orchestrator.store.queue.nodes import write_largest_nodes
 from orchestrator.store.queue.transitions import (
     AttemptEnd,
     end_attempts,
@@ -193,6 +194,7 @@ class Queue:
         Such a run shows why as its `reason`, blocks nobody, and comes back when a larger node is told of.
         """
         sizes = largest_nodes(nodes)
+        write_largest_nodes(self._database, sizes)
         holds = sa.or_(sa.false(), *[(runs.c.cpus <= node.cpus) & (runs.c.gpus <= node.gpus) for node in sizes])
         wrong = is_claimable & (runs.c.schedulable != holds)
         too_large = sa.select(sa.func.count()).select_from(runs).where(is_claimable, ~holds)

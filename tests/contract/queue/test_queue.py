@@ -96,6 +96,22 @@ def test_a_run_that_the_cluster_can_never_hold_says_so_and_blocks_nobody(store: 
     assert [lease.run_id for lease in store.claim(cpus=8, gpus=2, limit=10)] == [large]
 
 
+def test_what_the_dispatcher_sees_of_the_cluster_is_known_while_it_leads(store: Store) -> None:
+    """To other processes too, which hold what they check against it."""
+    monitor = store.monitor
+    store.queue.mark_unschedulable(nodes((8, 1)))
+    assert monitor.largest_nodes() == (), "nobody leads"
+    leadership = Leadership(store.database, "here")
+    leadership.hold()
+    assert monitor.largest_nodes() == (), "it has not looked yet"
+    store.queue.mark_unschedulable(nodes((8, 1), (4, 1), (16, 0)))
+    assert [(node.cpus, node.gpus) for node in monitor.largest_nodes()] == [(8, 1), (16, 0)]
+    store.queue.mark_unschedulable(nodes((4, 1)))
+    assert [(node.cpus, node.gpus) for node in monitor.largest_nodes()] == [(4, 1)]
+    leadership.resign()
+    assert monitor.largest_nodes() == ()
+
+
 def test_a_cluster_without_nodes_holds_nothing_until_one_comes(store: Store) -> None:
     store.submit()
     assert store.queue.mark_unschedulable([]) == 2

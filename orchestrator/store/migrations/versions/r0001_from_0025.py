@@ -16,7 +16,7 @@ log = logging.getLogger("alembic.runtime.migration")
 
 def upgrade() -> None:
     """Write what campaigns had into notes and saved views into the log, move the ends that webhooks hear of to the
-    outbox, and drop traces, losses of checkpoints, idempotency keys of webhooks and nodes."""
+    outbox, and drop traces, losses of checkpoints and idempotency keys of webhooks."""
     _add_news()
     _drop_campaigns()
     _move_endings()
@@ -24,7 +24,6 @@ def upgrade() -> None:
     for table in ("experiments", "runs"):
         op.drop_column(table, "trace_parent")
     op.drop_column("checkpoints", "val_loss")
-    op.drop_column("leaders", "nodes")
     with op.batch_alter_table("webhooks") as webhooks:
         webhooks.drop_constraint("uq_webhooks_idempotency_key", type_="unique")
         webhooks.drop_column("idempotency_key")

@@ -7,10 +7,14 @@ import pytest
 
 from dashboards.pages.submit_form import EMPTY, FIELDS, fields_of, read_form, suggested_rate
 from optim import catalog
+from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.specs.text import parse, to_yaml
+from orchestrator.store.leadership import Leadership
+from orchestrator.store.queue.capacity import Node, NodeId
+from orchestrator.store.queue.queue import Queue
 from tests.architecture.tree import REPOSITORY
 from tests.factories.playing import DEMO
 from tests.factories.scaling import scaling_fields
@@ -280,6 +284,17 @@ def test_faults_of_yaml_have_lines_and_names_only_where_none_is_near(client):
     ):
         assert any(fault.startswith(f"line {line}: {pointer} ") and named in fault for fault in faults)
     assert '<textarea id="yaml" name="yaml" aria-invalid="true"' in page
+
+
+def test_a_request_that_the_cluster_cannot_hold_is_warned_of_and_can_be_submitted(client, services):
+    sent = FORM | {"gpus": "4", "batch": "8"}
+    assert ">valid<" in client.post("/new", data=sent).text, "nothing is known of the cluster"
+    Leadership(services.database, "here").hold()
+    Queue(services.database, LeasePolicy()).mark_unschedulable([Node(id=NodeId("n"), cpus=1, gpus=0)])
+    page = client.post("/new", data=sent).text
+    assert "4 CPUs and 4 GPUs" in page and "1 CPU and 0 GPUs" in page
+    answer = client.post("/new", data=sent | {"action": "submit"}, follow_redirects=False)
+    assert answer.status_code == 303
 
 
 def test_unknown_names_and_boxes_do_nothing():
