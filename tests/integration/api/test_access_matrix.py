@@ -72,7 +72,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             headers["session"] = signed_in(services, new_keys["viewer"].key.id)
 
         # Streams end at once; nobody is throttled; the planner's page counts nothing.
-        services.footprints._begin = lambda question: None  # type: ignore[method-assign]
+        services.footprints._begin = lambda question: None  # type: ignore[method-assign]  # no process counts
         app = create_app(services, stopping=lambda: True, requests_a_second=1e6)
         app.state.bench.auth.failures.burst = app.state.bench.auth.strange_workers.burst = 1e6
         with TestClient(app, base_url="http://127.0.0.1", follow_redirects=False) as client:

@@ -78,7 +78,8 @@ def test_csv_keeps_every_digit_and_executes_nothing() -> None:
     by_name = [dict(zip(head, row, strict=True)) for row in rows]
     hostile = next(row for row in by_name if row["optimizer"] == "adapm")
     assert hostile["candidate"] == f"'{HOSTILE}"
-    assert float(hostile["difference.mean"]) == comparison.rows[0].difference.mean  # type: ignore[union-attr]
+    difference = comparison.rows[0].difference
+    assert difference is not None and float(hostile["difference.mean"]) == difference.mean
     assert float(hostile["difference.mean"]) < 0, "a number keeps its sign"
     estimates = comparison.rows[0].time_to_target
     for name in ("steps", "tokens", "device_hours", "speed_up"):
