@@ -53,12 +53,12 @@ class _AllocatesState(Protocol):
 
 
 def state_bytes(optimizer: torch.optim.Optimizer, model: nn.Module | None = None) -> StateBytes:
-    """Count the state that the optimizer keeps now: before its first step, none (see `allocated_state_bytes`).
+    """Return the bytes of state that the optimizer keeps now; none before its first step (`allocated_state_bytes`).
 
     Args:
         optimizer: Any.
-        model: What it trains: then the state of an optimizer without a plan is told apart by blocks as well. State of a
-            fused parameter's own shape is shared out among its blocks, any other is `SEVERAL`.
+        model: The trained model, by which the state of an optimizer without a plan is divided by blocks. State with the
+            shape of a fused parameter is divided among its blocks, any other is `SEVERAL`.
     """
     return _count(optimizer, ((parameter, parameter) for parameter in optimizer.state), model)
 

@@ -1,4 +1,4 @@
-"""Spools: the points of an own training loop, as JSON lines on disk, and their way to the service.
+"""Write the points of your own training loop as JSON lines on disk (a spool), and send them to the service.
 
     {"id": "…", "part": "…", "run": {"experiment": …, "candidate": …, "lr": …, "seed": …}}     what the run is
     {"at": 1764000000.0, "state": "running"}

@@ -37,8 +37,8 @@ FEW_POINTS = 60
 
 
 def compared_runs(snapshot: Snapshot, view: ViewState, panel: Panel) -> list[RunRecord]:
-    """Return the runs of an experiment that its page compares: of each candidate that is shown those at its best
-    learning rate; all rates where they are told apart."""
+    """Return the runs that an experiment's page compares: those of each shown candidate at its best learning rate, or
+    at all rates if the panel groups by rate."""
     best = {row.candidate: row.best_lr for row in snapshot.comparison.rows}
     order = {name: index for index, name in enumerate(best)}
     shown = (

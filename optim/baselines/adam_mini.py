@@ -1,4 +1,4 @@
-"""Adam-mini: AdamW with one second moment for all weights that Hessian blocks hold together (Zhang et al., "Adam-mini:
+"""Adam-mini: AdamW with one second moment for the weights of each Hessian block (Zhang et al., "Adam-mini:
 Use Fewer Learning Rates To Gain More", arXiv 2406.16793, second version of its partition).
 
     m = b1 m + (1 - b1) G

@@ -266,8 +266,8 @@ def added_seeds(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tupl
 def _all_pairs(
     design: ComparisonDesign, standings: Sequence[Standing], rows: Sequence[CandidateRow]
 ) -> tuple[CandidatePair, ...]:
-    """Return every candidate against every other one, as each is against the baseline: who ranks before is held against
-    who ranks behind, and whoever it is against the baseline."""
+    """Return the comparison of each pair of candidates: the better-ranked one against the other, and every candidate
+    against the baseline."""
     pairs = []
     for (standing, row), (other_standing, other_row) in itertools.combinations(zip(standings, rows, strict=True), 2):
         if standing.is_baseline:
@@ -357,8 +357,8 @@ def _time_to_target(
 
 
 def _above_targets(targeted_curves: Sequence[tuple[ValidationCurve, float]]) -> tuple[list[float], Array]:
-    """Return the steps at which all of these curves were evaluated, and how far each lies above its target: [run,
-    step]."""
+    """Return the steps at which all curves were evaluated, and the loss of each run above its target there: [run,
+    step], in the unit of the loss."""
     by_step = [dict(zip(curve.steps, curve.losses, strict=True)) for curve, _ in targeted_curves]
     steps = sorted(set.intersection(*(set(losses) for losses in by_step)))
     excesses = np.array(
