@@ -94,7 +94,8 @@ def test_a_run_that_goes_on_counts_its_steps_from_its_last_one(tmp_path: Path) -
     resumed_run = start(tmp_path, id="mine")
     resumed_run.log(step=3, val_loss=1.0)
     resumed_run.log(val_loss=1.0)
-    steps = [[line.step for line in RunSpool(path).lines() if line and line.metrics] for path in find(tmp_path)]
+    sessions = sorted(map(RunSpool, find(tmp_path)), key=lambda spool: spool.run.started_at)
+    steps = [[line.step for line in spool.lines() if line and line.metrics] for spool in sessions]
     assert steps == [[0, 1, 2, 3, 4], [5, 6, 7], [3, 4]]
     newest = start(tmp_path, id="mine")
     newest.log(val_loss=1.0)
