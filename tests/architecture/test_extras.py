@@ -109,21 +109,28 @@ def test_an_api_without_torch_serves_a_client_without_anything(python: Path, tmp
         until(why_not, "the memory page says what is missing")
 
 
-def test_a_worker_trains_without_a_web_stack(python: Path, tmp_path: Path):
-    worker = install(tmp_path / "worker", "worker")
+def test_a_worker_trains_without_a_web_stack_and_loads_transformers_with_its_first_model(python: Path, tmp_path: Path):
+    """Two thirds of a worker's imports are transformers: a regression trains without them. Torchao costs each process a
+    third of a second, and warns on every training's output."""
+    worker = install(tmp_path / "worker", "worker", "low-bit")
     assert not ((WEB | STORE | {"mlflow"}) & set(os.listdir(worker)))
     specification = (REPOSITORY / "docs" / "example-regression.yaml").read_text(encoding="utf-8")
     (tmp_path / "run.yaml").write_text(specification.replace("steps: 4000", "steps: 200"))
     program = """
-import datasets, ray, tokenizers, worker.attempt, worker.rank_attempt
-import orchestrator.dispatch.attempt_actor, orchestrator.dispatch.distributed_runner
-from api.cli import main
+import sys, worker.attempt
+print("transformers" in sys.modules, "torchao" in sys.modules)
 from worker.models import outline_model
 print(sum(parameter.numel() for parameter in outline_model("gpt2-tiny").parameters()))
+print("transformers" in sys.modules, "torchao" in sys.modules)
+import datasets, ray, tokenizers, worker.rank_attempt
+import orchestrator.dispatch.attempt_actor, orchestrator.dispatch.distributed_runner
+from api.cli import main
 main(["run", "run.yaml"])
 """
-    parameters, *printed = run(python, "-c", program, cwd=tmp_path, path=worker).splitlines()
+    before, parameters, after, *printed = run(python, "-c", program, cwd=tmp_path, path=worker).splitlines()
     assert parameters == "858880"
+    assert "torchao" in os.listdir(worker)
+    assert (before, after) == ("False False", "True False")
     assert any("Optimizer state" in line for line in printed), printed
 
 

@@ -66,18 +66,3 @@ def test_a_start_loads_only_what_every_call_needs(start, left_out, tmp_path):
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
     )
     assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", [])
-
-
-def test_a_worker_loads_transformers_with_the_first_model_and_torchao_not_even_then():
-    """Two thirds of a worker's imports are transformers: a regression trains without them. Torchao costs each process a
-    third of a second, and warns on every training's output."""
-    program = (
-        "import sys, worker.run; print('transformers' in sys.modules, 'torchao' in sys.modules); "
-        "from worker.checks.tiny_models import tiny_gpt2; tiny_gpt2(); "
-        "print('transformers' in sys.modules, 'torchao' in sys.modules)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
-    )
-    loaded = ["False", "False", "True", "False"]
-    assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", loaded)

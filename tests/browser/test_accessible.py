@@ -40,8 +40,6 @@ def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
     compared = f"/compare?runs={first},{second}"
     paths = (
         "/",
-        "/?q=nothing+like+it",
-        f"/experiments/{experiment}",
         f"/experiments/{experiment}?columns=all",
         f"/runs/{first}",
         compared,

@@ -33,8 +33,6 @@ class AttemptService:
     command: Command = Command.CONTINUE
     status: int | None = None
     """Answer every request with this status."""
-    refused: int = 0
-    """The number of requests that were answered with it."""
     lose_answers: int = 0
     """The number of requests that are carried out although their answers do not arrive."""
     heartbeats: list[Heartbeat] = field(default_factory=list)
@@ -85,7 +83,6 @@ class AttemptService:
         """Status and body of the answer to one request."""
         with self._lock:
             if self.status is not None:
-                self.refused += 1
                 return self.status, b"as the test wants"
             if token != f"Bearer {TOKEN}":
                 return 409, b"the lease is gone"

@@ -29,12 +29,14 @@ def small_comparison(
     )
 
 
-def small_regression(*candidates: Candidate, name: str = "small", seeds: tuple[int, ...] = (1, 2)) -> ComparisonSpec:
+def small_regression(
+    *candidates: Candidate, name: str = "small", seeds: tuple[int, ...] = (1, 2), steps: int = 20
+) -> ComparisonSpec:
     """The candidates, of which the first is the baseline, on a regression: half the processor time of a language model,
     for its runs load no transformers."""
     fields: dict[str, Any] = {
         "task": {"kind": "regression", "dimension": 20},
-        "budget": {"steps": 20},
+        "budget": {"steps": steps},
         "evaluation": {"every_steps": 10},
     }
     return ComparisonSpec(

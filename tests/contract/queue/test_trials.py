@@ -9,7 +9,6 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import RunRecord
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue import trials
-from orchestrator.store.queue.trials import TrialState
 from orchestrator.sweeps.trials import planned_parameters, trial_run
 from tests.contract.conftest import Store
 from tests.contract.queue.test_races import ROUNDS, together
@@ -190,14 +189,6 @@ def test_a_trial_that_was_cancelled_says_nothing_of_its_hyperparameters(store: S
     assert run_id is not None
     store.runs.apply(run_id, RunAction.CANCEL)
     assert [report.faultless for report in reports(store.database, run_id, 10)] == [False]
-
-
-def test_a_glance_sees_what_is_new(store: Store):
-    run_id = add(store, begun(store), 0)
-    assert run_id is not None
-    assert trials.read_state(store.database, run_id) == TrialState(
-        status=RunStatus.QUEUED, version=1, verdict=None, final_val_loss=None
-    )
 
 
 def test_the_end_of_a_sweep_is_told_of_though_no_run_ends_then(store: Store):

@@ -236,25 +236,6 @@ def test_experiments_are_listed_and_found_by_id_and_name(external: ExternalRuns)
             external.series(missing)
 
 
-def test_labels_are_added_and_taken_away_by_several_at_once(external: ExternalRuns) -> None:
-    external.append("one", batch({0: 5.0}))
-    external.append("two", batch({0: 5.0}, run=header(experiment="another")))
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda name: external.change_labels("a study", LabelChange(add=(name,))), ["b", "Ä", "a", "b"]))
-    assert external.experiment("a study").labels == ("a", "b", "Ä")
-    change = LabelChange(add=("b",), remove=("a", "never there"))
-    assert external.change_labels(external.experiment("a study").id, change).labels == ("b", "Ä")
-    assert [experiment.name for experiment in external.experiments(labels=("b", "Ä"), limit=1)] == ["a study"]
-    assert external.experiments(labels=("b", "a")) == () and len(external.experiments()) == 2
-    external.change_labels("another", LabelChange(add=tuple(map(str, range(20)))))
-    with pytest.raises(ConflictError, match="21 labels"):
-        external.change_labels("another", LabelChange(add=("one more",)))
-    with pytest.raises(NotFoundError):
-        external.change_labels("no study", change)
-    with pytest.raises(ValidationError):
-        LabelChange(add=("a,b",))
-
-
 def test_nothing_of_it_is_ever_queued_or_held_by_a_lease(external: ExternalRuns, database: Database) -> None:
     external.append("one", batch({0: 1.0}))
     with database.reading() as connection:

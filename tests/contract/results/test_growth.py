@@ -114,17 +114,6 @@ def test_a_trial_follows_from_those_before_it_and_the_planned_figures_never_fall
     assert shares == sorted(shares) and shares[-1] == 1
 
 
-def test_a_candidate_does_not_wait_for_the_others(store: Store) -> None:
-    experiment = store.experiments.submit(tuned(optimizers=("adamw", "adapm"))).experiment
-    for lease in begin(store, 6):
-        if lease.spec.optimizer.name == "adapm":
-            finish(store, lease)
-    store.follow()
-    records = store.runs.page(experiment_id=experiment.id)
-    assert grid_of(records[6:]) == [("adapm", 2e-3, 1), ("adapm", 2e-3, 2)]
-    assert store.experiments.get(experiment.id).counts.growing
-
-
 def test_whoever_follows_an_experiment_is_told_that_nothing_follows(store: Store) -> None:
     """No trial gave a result. The end of the last one came before it was known that the experiment is over."""
     experiment = store.experiments.submit(tuned()).experiment

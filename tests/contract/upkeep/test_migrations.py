@@ -46,11 +46,14 @@ FORMER = Path(__file__).parent / "schema_0025"
 """The last version's own schema of an empty database, of each kind."""
 
 
-def make_former(database: Database) -> None:
-    """Give an empty database the schema 0025."""
+def make_former(database: Database, revision: str = FORMER_REVISIONS[-1]) -> None:
+    """Give an empty database the schema 0025, or 0024, which it follows by a column."""
     with database.writing() as connection:
         for statement in split_statements((FORMER / f"{database.dialect}.sql").read_text()):
             connection.exec_driver_sql(statement)
+        if revision == "0024":
+            connection.exec_driver_sql("ALTER TABLE experiments DROP COLUMN news")
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0024'")
 
 
 def split_statements(script: str) -> list[str]:
@@ -67,11 +70,7 @@ def split_statements(script: str) -> list[str]:
 @pytest.mark.parametrize("former", [None, *FORMER_REVISIONS])
 def test_a_new_and_a_former_database_come_to_the_tables_of_the_code(empty: Database, former: str | None) -> None:
     if former:
-        make_former(empty)
-    if former == "0024":
-        with empty.writing() as connection:
-            connection.exec_driver_sql("ALTER TABLE experiments DROP COLUMN news")
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0024'")
+        make_former(empty, former)
     empty.migrate()
     with empty.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
@@ -211,17 +210,19 @@ def test_a_database_of_an_unknown_schema_is_refused_and_left_alone(empty: Databa
 
 
 WRITTEN = Path(__file__).parent / "written_0024.sql"
-"""A database of version 0024 with runs of every source, dumped by SQLite: two optimizers on three seeds each that the
-bench trained, that another loop logged, and that were imported, and a run that went back to an earlier step."""
+"""The rows of a database of version 0024 with runs of every source, dumped by SQLite: of two optimizers on three seeds
+each that the bench trained, that another loop logged, and that were imported, and a run that went back to an earlier
+step."""
 
 
 def test_runs_of_every_source_that_an_earlier_version_wrote_have_its_means_and_verdicts(tmp_path: Path) -> None:
     path = tmp_path / "bench.sqlite3"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(WRITTEN.read_text())
     with ExitStack() as stack:
         database = Database(f"sqlite:///{path}")
         stack.callback(database.close)
+        make_former(database, "0024")
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript(WRITTEN.read_text())
         database.migrate()
         services = make_services(database)
         (experiment,) = services.experiments.page(limit=9)

@@ -10,7 +10,6 @@ import httpx2
 import pytest
 
 from api.client.client import Client
-from orchestrator.analysis.laws.records import FitReport
 from orchestrator.export.document import ExperimentDocument
 from orchestrator.kinds.scaling import ScalingSpec
 from tests.factories.scaling import scaling_spec
@@ -61,22 +60,6 @@ def id(service: Service, client: Client, spec: ScalingSpec) -> str:
 
 def get(service: Service, path: str) -> httpx2.Response:
     return httpx2.get(f"{service.url}{path}", trust_env=False, verify=False, timeout=300)
-
-
-def test_one_experiment_is_enough_for_a_law_with_predictions(client: Client, id: str, cli) -> None:
-    """The planted exponent is found; a size is predicted by the name of its model, and by its number of parameters."""
-    report = client.fit([id], form="n0", predict=["gpt2-124m", 10**9])
-    adamw = next(fit for fit in report.fits if fit.is_baseline)
-    alpha = adamw.coefficients["alpha"]
-    assert alpha.low is not None and alpha.high is not None
-    assert alpha.low <= 0.08 <= alpha.high
-    assert adamw.held_out_error is not None and abs(adamw.held_out_error) < 0.02
-    named, numbered = adamw.predictions
-    assert (named.model, numbered.model, numbered.parameters) == ("gpt2-124m", None, 10**9)
-    assert numbered.loss.low is not None and numbered.loss.high is not None
-    assert numbered.loss.low < 9 * 1e9**-0.08 * 1.002 < numbered.loss.high
-    printed = cli("fit", id, "--form", "n0", "--predict", "gpt2-124m", "--predict", "1e9", "--json")
-    assert FitReport.model_validate_json(printed.stdout) == report
 
 
 def test_every_size_has_its_own_leaderboard(service: Service, client: Client, id: str, cli) -> None:

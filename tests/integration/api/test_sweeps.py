@@ -9,12 +9,10 @@ from typer.testing import CliRunner
 
 from api.cli.app import main
 from api.client.client import Client, ClientError
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.store.queue import trials
 from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import claim, result
-from tests.factories.sweep import add_trial, sweep_fields, sweep_spec
+from tests.factories.sweep import add_trial, sweep_spec
 from tests.integration.api_service import Service
 
 DOCS = REPOSITORY / "docs"
@@ -44,21 +42,6 @@ def swept(service: Service, client: Client) -> str:
 def cli(service: Service, *arguments: str) -> tuple[int, str]:
     ended = CliRunner().invoke(main, [*arguments, "--url", service.url])
     return ended.exit_code, ended.output
-
-
-def test_a_mapping_without_its_ranges_comes_back_with_them(client: Client) -> None:
-    experiment = client.submit(sweep_fields(candidates=[{"optimizer": "muon"}])).experiment
-    assert isinstance(experiment.spec, SweepSpec) and experiment.spec.candidates[0].space["lr"].kind == "log-uniform"
-    assert client.experiment(experiment.id) == experiment
-
-
-def test_the_report_and_the_comparison_that_follows(client: Client, swept: str) -> None:
-    report = client.sweep(swept)
-    assert (report.complete, len(report.trials)) == (True, 4)
-    assert [finding.candidate for finding in report.findings] == ["adapm", "adamw"]
-    spec = client.sweep_comparison(swept, seeds=4)
-    assert isinstance(spec, ComparisonSpec) and spec.seeds == (1, 2, 3, 4)
-    assert client.submit(spec).experiment.counts.total == 8
 
 
 def test_other_kinds_are_refused_in_sentences(client: Client, swept: str) -> None:

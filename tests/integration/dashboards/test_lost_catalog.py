@@ -20,6 +20,7 @@ from tests.witnesses.crawl import SELDOM, rest_addresses
 from tests.witnesses.product import client_of, opened, unpacked
 from worker.schema import canonical_json
 
+STATUSES = {"succeeded", "failed", "cancelled", "paused", "queued", "leased", "running", "retry_wait"}
 LOST = {"adapm": "lost-optimizer", "python-stdlib": "lost-dataset", "byte": "lost-tokenizer"}
 """Names that every kind of experiment in the stored folder has."""
 
@@ -41,6 +42,7 @@ def forget(spec: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     with opened(unpacked(tmp_path_factory.mktemp("lost"))) as folder:
+        assert folder.faults() == (), "an earlier version left it in the middle of work, and it is sound today"
         with folder.database.writing() as connection:
             for id, spec in connection.execute(sa.select(experiments.c.id, experiments.c.spec)).all():
                 text = canonical_json(forget(json.loads(spec))).decode()
@@ -70,6 +72,8 @@ def test_every_page_and_answer_is_there(client: TestClient) -> None:
     broken = {address: answer.text for address in (*pages, *urls) if (answer := client.get(address)).status_code >= 500}
     assert broken == {}
     assert {experiment["kind"] for experiment in listed} == {"comparison", "scaling", "sweep"}
+    assert {status for experiment in listed for status in experiment["counts"]["by_status"]} >= STATUSES
+    assert len(client.get("/v1/experiments", params={"deleted": "true"}).json()["items"]) == 1
     assert all(experiment["spec"]["workload"]["data"]["dataset"] == LOST["python-stdlib"] for experiment in listed)
 
 

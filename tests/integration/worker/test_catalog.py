@@ -36,9 +36,10 @@ def tensors(value: object) -> Iterator[torch.Tensor]:
             yield from tensors(inner)
 
 
-KINDS = ("adamw", "adapm", "adapm-mini", "adamw-8bit", "galore", "soap", "schedule-free-adamw")
-"""One of PyTorch's, ours, quantised tensors, a subspace, eigenbases, two sets of weights: the kinds of state that a
-checkpoint has to keep. `tests/contract/optim/test_optimizers.py` resumes the whole catalog."""
+KINDS = ("adapm-mini", "adamw-8bit", "soap", "schedule-free-adamw")
+"""Ours, quantised tensors, eigenbases, two sets of weights: the kinds of state that a checkpoint has to keep.
+`tests/contract/optim/test_optimizers.py` resumes the whole catalog, `test_resume.py` kills AdaPM, and
+`tests/unit/worker/test_run.py` stops AdamW."""
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -88,7 +89,7 @@ class WatchedPretraining(Pretraining):
 WATCHED: list[WatchedPretraining] = []
 
 
-@pytest.mark.parametrize("name", ["adamw", "asgd", "schedule-free-adamw"])
+@pytest.mark.parametrize("name", ["adamw", "schedule-free-adamw"])
 def test_the_loop_evaluates_the_result_and_goes_on_with_the_weights_to_train(
     name: str, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

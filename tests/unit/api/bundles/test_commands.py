@@ -1,4 +1,4 @@
-"""`verify` and `board` at the command line, which need no service; keys that sign; a run of a bundle trained again."""
+"""`verify` and `board` at the command line, which need no service; keys that sign."""
 
 import json
 import re
@@ -64,19 +64,6 @@ def test_a_stored_figure_that_does_not_follow_is_listed(content: Content, tmp_pa
     with pytest.raises(BundleError, match="figures"):
         write_bundle(tmp_path / "new", document, content.files()["points.parquet"], KEY)
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"], "nothing is left of what would not be believed"
-
-
-def test_a_run_of_a_bundle_is_trained_again_from_its_specification(
-    folder: Path, content: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On the same machine it ends at the same loss to the bit."""
-    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path))
-    document = json.loads((folder / "ours/bundle/document.json").read_text())
-    printed = call("run", "-", "--json", text=json.dumps(document["runs"][12]["spec"]))
-    assert printed.exit_code == 0
-    assert content.runs[12].result is not None
-    assert json.loads(printed.stdout)["final_val_loss"] == content.runs[12].result.final_val_loss
-    assert call("validate", "-", text=json.dumps(document["experiment"]["spec"])).exit_code == 0
 
 
 def test_a_board_lists_the_verified_verdicts_with_their_signers(folder: Path, content: Content, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Tokenizers from files: trained here, or brought along."""
 
-import hashlib
-import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -38,17 +36,6 @@ def test_common_words_become_few_tokens(trained: Path) -> None:
     tokenizer = BpeTokenizer(trained, name="bpe-300")
     text = next(MadeSource().documents()).text
     assert len(tokenizer.encode([text])[0]) < len(text) / 3
-
-
-def train_and_hash(path: Path) -> str:
-    train(MadeSource(), 300, 2, path)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def test_training_is_the_same_in_another_process(trained: Path, tmp_path: Path) -> None:
-    """A fresh process has another hash seed and another thread schedule."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(train_and_hash, (tmp_path / "a.json",)) == hashlib.sha256(trained.read_bytes()).hexdigest()
 
 
 def test_held_out_documents_do_not_train_the_tokenizer(tmp_path: Path) -> None:

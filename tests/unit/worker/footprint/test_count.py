@@ -140,9 +140,9 @@ def rank_bytes(rank: int, ranks: int) -> tuple[int, int]:
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("model", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])
+@pytest.mark.parametrize("model", ["gpt2-tiny", "mixtral-tiny"])
 def test_two_of_each_shape_tell_the_state_of_all(model: str):
-    """Of every optimizer in the catalog, in all that is counted."""
+    """Of every optimizer in the catalog, in all that is counted; Mixtral's attention and norms are Llama's."""
     shape = outline_model(model)
     for entry in CATALOG:
         whole, by_shape = (

@@ -13,9 +13,17 @@ MOST_ERROR = 0.05
 BACKWARD, CHECKPOINTED, STEP = WAYS
 
 
-@pytest.mark.parametrize(("model", "way"), [("gpt2-nano", BACKWARD), ("llama-tiny", CHECKPOINTED), ("gpt2-nano", STEP)])
-def test_the_counted_peak_is_the_measured_one(model: str, way: Way):
-    memory = footprint(model, ["adamw", "adapm"], precision=way.precision, sequence_length_tokens=way.length)
+@pytest.mark.parametrize(
+    ("model", "way", "optimizers"),
+    [
+        ("gpt2-nano", BACKWARD, ("adapm",)),
+        ("llama-tiny", CHECKPOINTED, ("adamw",)),
+        ("gpt2-nano", STEP, ("adamw", "adapm")),
+    ],
+)
+def test_the_counted_peak_is_the_measured_one(model: str, way: Way, optimizers: tuple[str, ...]):
+    """In the backward pass an optimizer is its state, however it is kept; in the step, what it makes besides."""
+    memory = footprint(model, optimizers, precision=way.precision, sequence_length_tokens=way.length)
     for optimizer, counted in counted_bytes(memory, way).items():
         measured, phase = measured_bytes(model, optimizer, way)
         assert counted == pytest.approx(measured, rel=MOST_ERROR), (optimizer, phase)

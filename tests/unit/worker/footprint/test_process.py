@@ -8,16 +8,14 @@ count_footprints = process.count_footprints
 
 
 def test_a_process_answers_each_question() -> None:
-    """In the order of the questions, with options, and with the fault of the one that cannot be counted."""
+    """In the order of the questions, with options and ranks, and with the fault of the one that cannot be counted."""
     questions = [
         FootprintQuestion(model="gpt2-nano", optimizers=("adamw",)),
         FootprintQuestion(model="gpt2-nothing"),
-        FootprintQuestion(model="gpt2-nano", optimizers=("adapm",), options={"rank_ratio": 0.5}),
-        FootprintQuestion(model="gpt2-nano", optimizers=("adamw",), ranks=3),
-        FootprintQuestion(model="gpt2-nano", optimizers=("adapm",), ranks=2),
+        FootprintQuestion(model="gpt2-nano", optimizers=("adapm",), options={"rank_ratio": 0.5}, ranks=2),
     ]
     replies = count_footprints(questions)
     assert replies == [answer(question) for question in questions]
-    assert [reply.footprint is None for reply in replies] == [False, True, False, False, False]
-    assert [reply.footprint and reply.footprint.ranks for reply in replies] == [1, None, 1, 3, 2]
+    assert [reply.footprint is None for reply in replies] == [False, True, False]
+    assert [reply.footprint and reply.footprint.ranks for reply in replies] == [1, None, 2]
     assert "gpt2-nothing" in (replies[1].fault or "")

@@ -13,7 +13,7 @@ from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
 from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavailableError
 from worker.meters.clock import DeviceClock
-from worker.records.protocol import CheckpointNotice, Command, PointsBatch
+from worker.records.protocol import Command, PointsBatch
 from worker.records.result import Observation, Point
 from worker.reporting.client import POINTS, ServiceClient, Verb
 from worker.reporting.http import HttpReporter
@@ -110,19 +110,6 @@ def test_the_service_may_be_away_and_nothing_is_lost_doubled_or_waited_for(
 
     assert arrived(service) == list(range(520))
     assert service.ending == made_result()
-
-
-def test_a_service_in_trouble_is_asked_again(service: AttemptService, tmp_path: Path) -> None:
-    """503 and 429 mean later, not never."""
-    with reporting(service, tmp_path) as reporter:
-        for status in (503, 429):
-            service.status = status
-            reporter.point(Point(step=status, tokens=0))
-            until(lambda asked=service.refused: service.refused > asked, "a report was refused")  # type: ignore[misc]
-        service.status = None
-        reporter.finish(made_result())
-
-    assert arrived(service) == [503, 429]
 
 
 def test_a_batch_whose_answer_was_lost_is_repeated_under_its_number(service: AttemptService, tmp_path: Path) -> None:
@@ -299,13 +286,3 @@ def test_patience_has_an_end_and_unsent_points_stay_on_disk(service: AttemptServ
             reporter.finish(made_result())
 
     assert [path.name for path in (tmp_path / "spool").iterdir()] == ["a0001-000000000.json"]
-
-
-def test_checkpoint_notices_arrive(service: AttemptService, tmp_path: Path) -> None:
-    """Behind the points before them."""
-    notice = CheckpointNotice(step=3, path="/x", size_bytes=5, sha256="0" * 64)
-    with reporting(service, tmp_path) as reporter:
-        reporter.checkpoint(notice)
-        until(lambda: service.checkpoints, "it has arrived")
-
-    assert service.checkpoints == [notice]
