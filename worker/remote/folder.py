@@ -119,8 +119,10 @@ class RemoteFolder:
 def find_refusal(url: str) -> str | None:
     """Return the reason why an URL names no folder that several machines can share, in a sentence with the remedy; None
     if it may."""
+    from fsspec.registry import known_implementations  # type: ignore[import-untyped]  # it publishes no types
+
     parts = urlsplit(url)
-    implementation = _fsspec().registry.known_implementations.get(parts.scheme)
+    implementation = known_implementations.get(parts.scheme)
     if "::" in url or implementation is None or parts.scheme in NOT_SHARED:
         return "must be an URL of shared storage; write s3://BUCKET/PREFIX, or file:///FOLDER for a mounted one"
     # A secret may hold a slash, at which the name of the host would end.
@@ -158,7 +160,7 @@ def retry_while_away(
 
 
 def _fsspec() -> Any:
-    import fsspec  # type: ignore[import-untyped]  # it publishes no types
+    import fsspec  # type: ignore[import-untyped]  # as above
 
     return fsspec
 
