@@ -34,10 +34,11 @@ from orchestrator.errors import (
     StoreError,
 )
 from orchestrator.run_table.fields import FilterError
-from orchestrator.specs.faults import Fault, RequestPart, count_faults, faults
+from orchestrator.specs.faults import Fault, RequestPart, faults
 from orchestrator.webhooks.policy import WebhookUrlError
 from orchestrator.webhooks.signing import SigningKeyError
 from worker.errors import is_disk_full
+from worker.words import pluralize
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -174,7 +175,7 @@ def _validation_error(request: Request, error: RequestValidationError) -> Respon
 
 def invalid_request(faults: tuple[Fault, ...]) -> Response:
     """Return the answer to a request with faults."""
-    detail = f"{count_faults(faults)} in the request; nothing was changed."
+    detail = f"{pluralize(len(faults), 'fault')} in the request; nothing was changed."
     return problem_response(422, "invalid", detail, errors=faults)
 
 
@@ -201,7 +202,11 @@ def _orchestrator_error(request: Request, error: OrchestratorError) -> Response:
             headers = {"Retry-After": "1"} if status == 503 else {"Retry-After": "10"} if status == 507 else None
             members: dict[str, Any] = {}
             if isinstance(error, NotFoundError) and error.near:
-                members = {"asked": error.asked, "near": error.near, "meant": error.meant}
+                members = {
+                    "asked": error.asked,
+                    "near": error.near,
+                    "meant": error.near[0] if len(error.near) == 1 else None,
+                }
             return problem_response(status, kind, str(error), headers=headers, **members)
     return internal_error(error, request.method, request.url.path)
 

@@ -96,10 +96,6 @@ class ComparisonDesign:
         rivals = len(self.candidates) - 1
         return rivals * len(self.candidates) // 2 if self.all_pairs else rivals
 
-    def replicate_tuning_seeds(self, replicate: int) -> tuple[int, ...]:
-        """Return the tuning seeds that are dealt to a replicate."""
-        return self.tuning_seeds[replicate :: self.replicates]
-
     def hold_against(self, name: str) -> "ComparisonDesign":
         """Return the same with another candidate as its baseline, chosen once there are results: every pair then counts
         as tested, since any of them could have been chosen."""

@@ -17,15 +17,12 @@ class NotFoundError(OrchestratorError):
         *,
         asked: str | None = None,
         near: tuple[str, ...] = (),
-        meant: str | None = None,
     ) -> None:
         super().__init__(message)
         self.asked = asked
         """The id that there is none of."""
         self.near = near
-        """Ids that may have been meant."""
-        self.meant = meant
-        """The only id that it abbreviates."""
+        """Ids that may have been meant; one alone is what it abbreviates."""
 
 
 class DeletedError(NotFoundError):

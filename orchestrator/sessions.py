@@ -44,8 +44,14 @@ def join_sessions(
         alike = [curves.setdefault(names, []), *(curves[key] for key in curves if key & names and key != names)]
         for stretch in _stretches(session):
             first, last = stretch[0].step, max(points[-1].step if points else -1 for points in alike)
-            is_counted = counts_steps and _is_counted(stretch)
-            epochs = [value for point in stretch for name, value in point.metrics.items() if _is_epoch(name)]
+            # Steps that are 0, 1, 2, …, as a tool counts calls.
+            is_counted = counts_steps and all(point.step == number for number, point in enumerate(stretch))
+            epochs = [
+                value
+                for point in stretch
+                for name, value in point.metrics.items()
+                if name.rpartition("/")[2].lower() == "epoch"
+            ]
             epoch, shift = min(epochs, default=-math.inf), 0
             if epochs:
                 while epoch_starts[-1][0] > epoch:
@@ -73,10 +79,6 @@ def join_sessions(
             curves[names] += stretch
     figures = sorted((point for points in curves.values() for point in points), key=attrgetter("step"))
     return list(_merged(point for point in figures if point.metrics)), [*dict.fromkeys(notes)]
-
-
-def _is_epoch(name: str) -> bool:
-    return name.rpartition("/")[2].lower() == "epoch"
 
 
 def _merged(points: Iterable[SourcePoint]) -> Iterator[SourcePoint]:
@@ -142,8 +144,3 @@ def _stretches(session: Iterable[SourcePoint]) -> Iterator[list[SourcePoint]]:
         part.append(point)
     if part:
         yield sorted(part, key=attrgetter("step"))
-
-
-def _is_counted(stretch: Sequence[SourcePoint]) -> bool:
-    """Return whether steps are 0, 1, 2, …, as a tool counts calls."""
-    return all(point.step == number for number, point in enumerate(stretch))

@@ -5,8 +5,8 @@ RunSpec ──► dataset ──► model ──► task ──► optimizer ─
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -125,7 +125,7 @@ def run(
     check_stop = partial(_check_stop, reporter, termination, clock, checkpoint)
     with (
         termination,
-        _copy_checkpoints(folders, reporter, group) as copied,
+        _checkpoint_uploads(folders, reporter, group) as uploads,
         configured_device(spec.resources, group) as device,
         UsageMeter((memory := MemoryMeter(device)).nvml) as usage,
     ):
@@ -149,7 +149,7 @@ def run(
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
             group=group,
             initial_weights_sha256=weights.sha256 if weights else None,
-            copied=copied,
+            copied=uploads.offer if uploads else None,
         )
         _bring_checkpoint(folders, context, check_stop)
         # No name holds the execution: nothing of it is on the device any more while the result is delivered.
@@ -160,19 +160,14 @@ def run(
     return result
 
 
-@contextmanager
-def _copy_checkpoints(
+def _checkpoint_uploads(
     folders: Folders, reporter: Reporter, group: ProcessGroup
-) -> Iterator[Callable[[CheckpointNotice], None] | None]:
-    """Yield the function that copies checkpoints to the remote folder; None if there is none, or another process copies
-    them."""
-    if folders.remote_checkpoints is None or not group.is_rank_zero:
-        yield None
-        return
-    remote = folders.remote_checkpoints
+) -> CheckpointUploads | AbstractContextManager[None]:
+    """Return the uploads to the remote folder; None if there is none, or another process copies checkpoints there."""
+    if (remote := folders.remote_checkpoints) is None or not group.is_rank_zero:
+        return nullcontext()
     logs = RemoteLogs(remote.folder.url, folders.run_folder, folders.attempt)
-    with CheckpointUploads(remote, reporter.checkpoint, logs.copy) as uploads:
-        yield uploads.offer
+    return CheckpointUploads(remote, reporter.checkpoint, logs.copy)
 
 
 def _bring_checkpoint(folders: Folders, context: TrainingContext, check_stop: Callable[[], None]) -> None:

@@ -127,7 +127,7 @@ class CurationPages:
                 if wanted.labels is not None:
                     labels, shown = set(wanted.labels), set(_split(sent.get("shown", "")))
                     change = LabelChange(add=tuple(labels - shown), remove=tuple(shown - labels))
-                    self._experiments.change_labels(experiment.id, change)
+                    self._external_runs.change_labels(experiment.id, change)
                 return RedirectResponse(f"/experiments/{experiment.id}", status_code=303)
             self._experiments.annotate(experiment_id, wanted, revision=revision, by=visitor_id())
         except ValidationError as error:

@@ -204,7 +204,9 @@ def _is_at_edge(design: ComparisonDesign, candidate: CandidateDesign, rates: Seq
         return len(tried) > 1 and _best_trial(tried) in (tried[0], tried[-1])
     ended = [run for rate in rates for run in rate.runs if run.status in TERMINAL]
     return any(
-        tuner.is_at_edge(mean_losses(run for run in ended if run.seed in design.replicate_tuning_seeds(replicate)))
+        tuner.is_at_edge(
+            mean_losses(run for run in ended if run.seed in design.tuning_seeds[replicate :: design.replicates])
+        )
         for replicate, tuner in enumerate(candidate.tuners)
     )
 

@@ -73,12 +73,12 @@ def _nodes() -> tuple[Array, Array]:
     return np.polynomial.legendre.leggauss(NODES)
 
 
-def least_seeds(chance: Callable[[int], float], first: int = 2) -> int | None:
-    """Return the least number of seeds from `first` on with which the chance of a verdict is `POWER`; None above a
+def least_seeds(chance: Callable[[int], float]) -> int | None:
+    """Return the least number of seeds, two or more, with which the chance of a verdict is `POWER`; None above a
     thousand. The chance grows with the seeds."""
     if chance(MOST_SEEDS) < POWER:
         return None
-    low, high = first - 1, MOST_SEEDS
+    low, high = 1, MOST_SEEDS
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if chance(middle) >= POWER else (middle, high)

@@ -202,7 +202,8 @@ def _trials(measured: Measured) -> _Trials:
         summary.candidate.name: {
             run.seed: run
             for run in summary.best_records()
-            if run.result is not None and (_has_curve(run, curves) or run.result.verdict is not Verdict.CONVERGED)
+            if run.result is not None
+            and ((run.id in curves and len(curves[run.id].steps)) or run.result.verdict is not Verdict.CONVERGED)
         }
         for summary in summaries(design, runs)
     }
@@ -245,10 +246,6 @@ def _find_worse_than_best(design: ComparisonDesign, runs: Iterable[RunRecord]) -
     design = design.hold_against(min(losses, key=lambda name: (losses[name], name)))
     rows = concluded_rows(design, standings_of(design, candidates))
     return frozenset(row.candidate for row in rows if row.conclusion in (Conclusion.WORSE, Conclusion.UNSTABLE))
-
-
-def _has_curve(run: RunRecord, curves: Curves) -> bool:
-    return run.id in curves and len(curves[run.id].steps) > 0
 
 
 def _trained_workload(workload: Workload) -> str:

@@ -28,14 +28,11 @@ def normal_quantile(probability: float) -> float:
     return float(sp.special.ndtri(probability))
 
 
-def mean_interval(
-    values: Sequence[float], comparisons: int = 1, looks: Mapping[int, Look] | None = None
-) -> Interval | None:
+def mean_interval(values: Sequence[float], looks: Mapping[int, Look] | None = None) -> Interval | None:
     """Return the mean of independent values with its 95 % t-interval: mean ± t_{n-1, 0.975} · s / sqrt(n).
 
-    With `comparisons` = k such intervals at once hold together with 95 %, and with `looks` those of all numbers of
-    values that have one. None for an empty or non-finite sample; without bounds where n = 1, the values do not differ,
-    or n has no look.
+    With `looks` the intervals of all numbers of values that have one hold together. None for an empty or non-finite
+    sample; without bounds where n = 1, the values do not differ, or n has no look.
     """
     sample = finite_sample(values)
     if sample is None:
@@ -46,7 +43,7 @@ def mean_interval(
     if not np.isfinite(mean):
         return None
     look = None if looks is None else looks.get(sample.size)
-    level = SIGNIFICANCE / comparisons if looks is None else look.level if look else None
+    level = SIGNIFICANCE if looks is None else look.level if look else None
     if level is None or not np.isfinite(spread) or spread <= FLOAT32 * FLOAT32 * float(np.abs(sample).max()):
         return Interval(mean=mean, low=None, high=None, n=sample.size)
     half = t_quantile(sample.size - 1, 1 - level / 2) * spread / float(np.sqrt(sample.size))

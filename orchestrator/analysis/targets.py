@@ -64,12 +64,12 @@ def median_time(times: Sequence[float]) -> float | None:
     return median if median < np.inf else None
 
 
-def geometric_mean(ratios: Sequence[float], comparisons: int = 1) -> Interval | None:
-    """Return the geometric mean of positive ratios with the 95 % t-interval of their logarithms, which holds together
-    with those of all `comparisons`; None for anything else."""
+def geometric_mean(ratios: Sequence[float]) -> Interval | None:
+    """Return the geometric mean of positive ratios with the 95 % t-interval of their logarithms; None for anything
+    else."""
     if not ratios or min(ratios) <= 0:
         return None
-    logs = mean_interval(np.log(ratios).tolist(), comparisons)
+    logs = mean_interval(np.log(ratios).tolist())
     if logs is None:
         return None
     with np.errstate(over="ignore"):

@@ -31,9 +31,9 @@ REAP_SECONDS = 1.0
 GRACE_SECONDS = 10.0
 """The time for attempts whose process cannot outlive this one to write a checkpoint when it ends."""
 
-MARK_SECONDS, IDLE_MARK_SECONDS = 1.0, 10.0
-"""The intervals between two searches of all waiting runs for those that no node could ever hold, while the head of the
-queue is stuck, and otherwise: with many waiting runs it is too much for every tick."""
+MARK_SECONDS = 2.0
+"""The interval between two searches of all waiting runs for those that no node could ever hold, behind which others
+wait: with many waiting runs it is too much for every tick."""
 
 MOST_CLAIMS = 64
 """The most claims in one transaction: the runs of a large cluster start in several ticks, each of which has settled the
@@ -110,10 +110,8 @@ class Dispatcher(Duty):
         self._unsettled: list[EndedAttempt] = []
         """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
         self._reaped_at = -REAP_SECONDS
-        self._marked_at = -IDLE_MARK_SECONDS
+        self._marked_at = -MARK_SECONDS
         self._sizes: tuple[Node, ...] = ()
-        self._stuck = False
-        """Whether the newest claim took less than there was room for."""
 
     def work(self) -> float:
         """Settle what ended, reap what expired, end what must not go on, queue what follows, start what fits: again at
@@ -146,17 +144,6 @@ class Dispatcher(Duty):
         for ending in ended:
             self._started.pop((ending.run_id, ending.attempt), None)
         self._unsettled += ended
-        if not self._unsettled:
-            return
-        # Nearly all have been ended by their worker's own word; a transaction for each of them would be all that a
-        # large cluster's dispatcher ever did.
-        live = self._queue.find_live([(ending.run_id, ending.attempt) for ending in self._unsettled])
-        for ending in self._unsettled:
-            if (ending.run_id, ending.attempt) not in live:
-                log.info(
-                    "attempt ended", run=ending.run_id, attempt=ending.attempt, message=ending.message, released=False
-                )
-        self._unsettled = [ending for ending in self._unsettled if (ending.run_id, ending.attempt) in live]
         while self._unsettled:
             self._release(self._unsettled[0])
             del self._unsettled[0]
@@ -209,9 +196,7 @@ class Dispatcher(Duty):
         room = FreeCapacity(nodes)
         for allocation in self._started.values():
             room.occupy(NodeId(allocation.node or ""), allocation.cpus, allocation.gpus)
-        limit = min(room.cpus(), MOST_CLAIMS)
-        claimed = self._queue.claim(room, limit=limit)
-        self._stuck = len(claimed) < limit
+        claimed = self._queue.claim(room, limit=min(room.cpus(), MOST_CLAIMS))
         for lease, node in claimed:
             wants = lease.spec.resources
             self._started[lease.run_id, lease.attempt] = LiveAttempt(
@@ -224,7 +209,6 @@ class Dispatcher(Duty):
     def _mark_unschedulable(self, nodes: Sequence[Node]) -> None:
         """Pass over what the cluster can never hold: at once where the cluster has changed, else now and then."""
         sizes, now = largest_nodes(nodes), time.monotonic()
-        pause = MARK_SECONDS if self._stuck else IDLE_MARK_SECONDS
-        if sizes != self._sizes or now - self._marked_at >= pause:
+        if sizes != self._sizes or now - self._marked_at >= MARK_SECONDS:
             self._queue.mark_unschedulable(nodes)
             self._sizes, self._marked_at = sizes, now

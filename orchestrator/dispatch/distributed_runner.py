@@ -17,8 +17,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import structlog
 
@@ -39,7 +37,7 @@ def execute_distributed(service_url: str, run_id: str, attempt: int, token: str,
     """Carry out an attempt with so many processes; returns its outcome, as `worker.attempt.execute` does."""
     clock, mailbox = time.time(), RankMailbox(Path(tempfile.mkdtemp(prefix="adapm-bench-ranks-")))
     # From here on SIGTERM is a request: rank 0 hears of it before its next step.
-    former = signal.signal(signal.SIGTERM, _stop_handler(mailbox))
+    former = signal.signal(signal.SIGTERM, lambda *_: mailbox.request_stop())
     try:
         with ServiceClient(service_url, run_id, attempt, token) as service:
             assignment = service.hello()
@@ -64,13 +62,6 @@ def execute_distributed(service_url: str, run_id: str, attempt: int, token: str,
     finally:
         signal.signal(signal.SIGTERM, former)
         shutil.rmtree(mailbox.path, ignore_errors=True)
-
-
-def _stop_handler(mailbox: RankMailbox) -> Any:
-    def request_stop(number: int, frame: FrameType | None) -> None:
-        mailbox.request_stop()
-
-    return request_stop
 
 
 @contextmanager

@@ -87,12 +87,7 @@ def end_leftovers(data_folder: Path) -> None:
 
     Raises `ClusterError` if a process does not end.
     """
-    own_folder: Path | None = None
-    with suppress(OSError):
-        own_folder = Path((data_folder / NOTE).read_text())
     for folder in _session_folders(data_folder):
-        if folder != own_folder and any(folder.glob("session_*")):
-            continue  # of an earlier version, which locked nothing: its owner may live
         session = _lock_if_orphaned(folder)
         if session is not None:
             session.close()

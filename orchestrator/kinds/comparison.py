@@ -295,11 +295,6 @@ class ComparisonSpec(TunedExperiment):
         """Return the first judging seeds."""
         return self.seeds[: self.sequential.first_seeds] if self.sequential else self.seeds
 
-    def run_count(self) -> int:
-        """Return the number of runs: trials × tuning seeds + seeds for each candidate; at most, if seeds are added, or
-        every trial of a candidate is lost."""
-        return sum(self._run_count_of(candidate) for candidate in self.candidates)
-
     def run_sum(self) -> str:
         """`24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
         trials, seeds = sum(map(self._trial_count_of, self.candidates)), pluralize(len(self.seeds), "seed")
@@ -446,6 +441,7 @@ class ComparisonSpec(TunedExperiment):
         )
 
     def _run_count_of(self, candidate: Candidate) -> int:
+        """Return trials × tuning seeds + seeds: at most, if seeds are added, or every trial of a candidate is lost."""
         trials = self._trial_count_of(candidate)
         if self.tuning is None:
             return trials * len(self.seeds)

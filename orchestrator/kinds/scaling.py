@@ -145,10 +145,6 @@ class ScalingSpec(TunedExperiment):
                     )
         return faults
 
-    def run_count(self) -> int:
-        """Return the number of runs."""
-        return sum(budget.runs for budget in self.run_budgets())
-
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """Return the runs of every cell, or of its tuning, seed by seed and small models first, so that early results
         already span the sizes."""

@@ -5,7 +5,6 @@ candidates, trial n is number n // C of candidate n % C. Each trial is one run o
 while the sweep goes, by its driver (`orchestrator/sweeps/driver.py`).
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -195,7 +194,7 @@ class SweepSpec(Experiment):
                 elif self.trials is not None and self.trials < size:
                     allowed = f"must be at least {size}, the points of the grid; or leave it out, or set fewer points"
                     faults.append((("trials",), self.trials, allowed))
-        if (count := self.trial_count()) > MOST_TRIALS:
+        if (count := self.run_count()) > MOST_TRIALS:
             allowed = f"makes {count} trials over all candidates; at most {MOST_TRIALS} in one sweep"
             faults.append((("trials",), self.trials, allowed))
         return list({fault[0]: fault for fault in faults}.values())
@@ -224,14 +223,6 @@ class SweepSpec(Experiment):
         if self.algorithm == "grid":
             return self.candidates[0].grid_size()
         return self.trials or DEFAULT_TRIALS
-
-    def trial_count(self) -> int:
-        """Return the number of trials of all candidates."""
-        return self.trials_each() * len(self.candidates)
-
-    def run_count(self) -> int:
-        """Return the number of runs, at most: a trial is a run."""
-        return self.trial_count()
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """Return none: its driver adds the trials, one after another."""
@@ -276,7 +267,7 @@ class SweepSpec(Experiment):
         return (
             (
                 "sweep",
-                f"{self.algorithm}, {pluralize(self.trial_count(), 'trial')}, {self.trials_each()} of each optimizer",
+                f"{self.algorithm}, {pluralize(self.run_count(), 'trial')}, {self.trials_each()} of each optimizer",
             ),
         )
 
@@ -302,9 +293,7 @@ class SweepSpec(Experiment):
 
 def _explicit_range(entry: OptimizerEntry, name: object, domain: object) -> object:
     """Return a range instead of `kind: catalog`, where the catalog has one."""
-    if not (isinstance(domain, Mapping) and dict(domain) == {"kind": "catalog"}) and not isinstance(
-        domain, FromCatalog
-    ):
+    if domain != {"kind": "catalog"} and not isinstance(domain, FromCatalog):
         return domain
     if is_rule(name):
         return Choice(values=SUGGESTED).model_dump()

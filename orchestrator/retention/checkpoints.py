@@ -92,21 +92,21 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
             ended = runs.c.id.in_(run_ids), runs.c.status.in_(TERMINAL)
             rows = connection.execute(sa.select(runs.c.id, runs.c.status).where(*ended))
             status |= {row.id: row.status for row in rows}
-    too_full = [run_id for run_id in status if _has_surplus(folders[run_id], kept_checkpoints(status[run_id], keep))]
+    too_full = [
+        run_id
+        for run_id in status
+        if _local_surplus(folders[run_id], kept_checkpoints(status[run_id], keep))
+        or not any(folders[run_id].glob("*.json"))
+    ]
     pruned = tuple(run_id for run_id in too_full if _prune_run(database, run_id, folders[run_id], keep))
     if pruned:
         log.info("checkpoints of ended runs deleted", runs=len(pruned))
     return pruned
 
 
-def _has_surplus(folder: Path, count: int) -> bool:
-    return bool(_local_surplus(folder, count)) or not any(folder.glob("*.json"))
-
-
 def _local_surplus(folder: Path, count: int) -> list[Path]:
     """Return the notices of the checkpoints that are to be deleted: all but the newest `count`."""
-    notices = sorted(folder.glob("*.json"))
-    return notices[: max(len(notices) - count, 0)]
+    return sorted(folder.glob("*.json"))[: -count or None]
 
 
 def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> bool:
@@ -120,25 +120,23 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
         if locked_run is None or locked_run[0].status not in TERMINAL:
             return False
         count = kept_checkpoints(locked_run[0].status, keep)
-        _prune_folder(folder, count)
+        for notice in _local_surplus(folder, count):
+            notice.unlink(missing_ok=True)  # first: a state without one is no checkpoint
+            notice.with_suffix(".pt").unlink(missing_ok=True)
+        if not any(folder.glob("*.json")):
+            shutil.rmtree(folder, ignore_errors=True)
         forget_checkpoints(connection, run_id, count)
         return True
-
-
-def _prune_folder(folder: Path, count: int) -> None:
-    """Remove the surplus, notices first, for a state without one is no checkpoint."""
-    for notice in _local_surplus(folder, count):
-        notice.unlink(missing_ok=True)
-        notice.with_suffix(".pt").unlink(missing_ok=True)
-    if not any(folder.glob("*.json")):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def prune_remote(
     database: Database, folder: RemoteFolder, keep: Keep, stopping: Callable[[], bool] = lambda: False
 ) -> int:
     """Delete what no run needs there; returns how many files went. Raises `RemoteFolderError`."""
-    names = _group_by_run(folder.sizes())
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for path in folder.sizes():
+        run_id, _, file_name = path.partition("/")
+        names[run_id].append(file_name)
     removed = 0
     for run_id, (status, newest) in _read_runs(database, names).items():
         if stopping():
@@ -165,14 +163,6 @@ def remote_surplus(names: Sequence[str], status: RunStatus, newest: RemoteCheckp
         return [name for name, _ in files]
     settled = [checkpoint for checkpoint in complete_checkpoints(names) if newest is None or checkpoint <= newest]
     return [name for name, checkpoint in files if checkpoint < settled[-count]] if len(settled) >= count else []
-
-
-def _group_by_run(names: Iterable[str]) -> dict[str, list[str]]:
-    names_by_run: defaultdict[str, list[str]] = defaultdict(list)
-    for name in names:
-        run_id, _, file_name = name.partition("/")
-        names_by_run[run_id].append(file_name)
-    return dict(names_by_run)
 
 
 def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, RemoteCheckpoint | None]]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
-from orchestrator.annotations import AnnotationChange, LabelChange
+from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ConflictError, DamagedError, DeletedError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment, Listed
 from orchestrator.jobs import LeasePolicy, RunAction
@@ -137,15 +137,6 @@ class Experiments:
         is kept beside a note."""
         with self._database.writing() as connection:
             annotations.change(self._database, connection, experiment_id, change, revision=revision, by=by)
-            return reads.any_experiment(connection, experiment_id)
-
-    def change_labels(self, experiment_id: str, change: LabelChange) -> Listed:
-        """Add labels to an experiment of any source, and take some away; raises `ConflictError` if they would be too
-        many."""
-        if isinstance(self.find_any(experiment_id), ExternalExperiment):
-            return self._external_runs.change_labels(experiment_id, change)
-        with self._database.writing() as connection:
-            annotations.change(self._database, connection, experiment_id, change)
             return reads.any_experiment(connection, experiment_id)
 
     def delete(self, experiment_id: str) -> AnyExperiment:

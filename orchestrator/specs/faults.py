@@ -6,7 +6,7 @@ them, the pages put them beside the fields of their forms.
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from datetime import date
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
@@ -46,11 +46,6 @@ class Fault(Record):
         """Return the fault in a line: where, what, what would be right."""
         given_value = "" if self.value is None else f" {json.dumps(self.value, ensure_ascii=False)}:"
         return f"{self.pointer or 'the whole body'}:{given_value} {self.allowed}"
-
-
-def count_faults(faults: Sized) -> str:
-    """`1 fault`, `2 faults`."""
-    return pluralize(len(faults), "fault")
 
 
 def validation_faults(error: ValidationError, root: type[BaseModel]) -> tuple[Fault, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.annotations import AnnotationChange, LabelChange, Note, changed_labels, sort_labels
+from orchestrator.annotations import AnnotationChange, Note, sort_labels
 from orchestrator.errors import ChangedMeanwhileError, DeletedError
 from orchestrator.store.database import Database
 from orchestrator.store.notifications import count_change
@@ -37,7 +37,7 @@ def change(
     database: Database,
     connection: Connection,
     experiment_id: str,
-    wanted: AnnotationChange | LabelChange,
+    wanted: AnnotationChange,
     *,
     revision: int | None = None,
     by: str | None = None,
@@ -45,8 +45,8 @@ def change(
     """Change labels and note; what is wanted already changes nothing, not even who edited last. Until the transaction
     ends the experiment is locked: what is read of it there is what it is after the change.
 
-    Raises `NotFoundError`, `ConflictError` for too many labels, and `ChangedMeanwhileError` if `revision` is given
-    and is not the newest: else of two people who edit at once the first one's words would be lost.
+    Raises `NotFoundError`, and `ChangedMeanwhileError` if `revision` is given and is not the newest: else of two people
+    who edit at once the first one's words would be lost.
     """
     row = lock_experiment(connection, experiment_id)
     if row.deleted_at is not None:
@@ -59,8 +59,6 @@ def change(
         )
     of_experiment = labels.c.experiment_number == row.number
     had = set(connection.execute(sa.select(labels.c.label).where(of_experiment)).scalars())
-    if isinstance(wanted, LabelChange):
-        wanted = AnnotationChange(labels=changed_labels(had, wanted))
     values: dict[str, object] = {}
     if "note" in wanted.model_fields_set and (text := wanted.note or None) != row.note:
         values = {"note": text, "noted_at": database.read_clock(connection), "noted_by": by}

@@ -81,6 +81,4 @@ def _not_found(
         return NotFoundError(f"{message}; several begin with it: {listing}", asked=text, near=suggestions)
     if not suggestions:
         return NotFoundError(message)
-    return NotFoundError(
-        f"{message}; did you mean {suggestions[0]}?", asked=text, near=suggestions, meant=suggestions[0]
-    )
+    return NotFoundError(f"{message}; did you mean {suggestions[0]}?", asked=text, near=suggestions)

@@ -32,7 +32,8 @@ def checksum(content: str | bytes) -> int:
 
 def run_spec(content: object, expected: int | None) -> RunSpec:
     """Return a run's specification as `queue/submission.py` wrote it, whether or not it would be refused today."""
-    return _read(_run_spec, _intact_text(content, expected))
+    spec: RunSpec = _read(partial(_stored_record, RunSpec), _intact_text(content, expected))
+    return spec
 
 
 def valid_run_spec(content: object, expected: int | None) -> RunSpec:
@@ -48,7 +49,8 @@ def valid_run_spec(content: object, expected: int | None) -> RunSpec:
 
 def result(content: object, expected: int | None) -> Result:
     """Return the result of a run."""
-    return _read(_result, _intact_text(content, expected))
+    record: Result = _read(partial(_stored_record, Result), _intact_text(content, expected))
+    return record
 
 
 def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
@@ -118,33 +120,16 @@ def _read(read: Callable[[Content], Read], content: Content) -> Read:
         raise DamagedError(f"cannot be read ({type(error).__name__}: {error})") from error
 
 
-RECORDS_KEPT = 4_096
+RECORDS_KEPT = 8_192
 """The number of kept records: a page of an experiment of 1,000 runs is asked for again with each of their reports, and
 most of them have not changed. Some kilobytes each."""
 
 
-@lru_cache(maxsize=RECORDS_KEPT)
-def _run_spec(text: str) -> RunSpec:
-    spec: RunSpec = read_stored(RunSpec, text)
-    return spec
-
-
-@lru_cache(maxsize=RECORDS_KEPT)
-def _experiment_spec(text: str) -> ExperimentSpec:
-    return registry.read_stored_spec(text)
-
-
-@lru_cache(maxsize=RECORDS_KEPT)
-def _refusal(text: str) -> str | None:
-    return registry.refusal(text)
+_stored_record = lru_cache(maxsize=RECORDS_KEPT)(read_stored)
+_experiment_spec = lru_cache(maxsize=RECORDS_KEPT)(registry.read_stored_spec)
+_refusal = lru_cache(maxsize=RECORDS_KEPT)(registry.refusal)
 
 
 @lru_cache(maxsize=RECORDS_KEPT)
 def _hash_as_read(text: str) -> str:
     return hashlib.sha256(canonical_json(_read(_experiment_spec, text).model_dump(mode="json"))).hexdigest()
-
-
-@lru_cache(maxsize=RECORDS_KEPT)
-def _result(text: str) -> Result:
-    result: Result = read_stored(Result, text)
-    return result

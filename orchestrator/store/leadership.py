@@ -15,7 +15,7 @@ import sqlalchemy as sa
 import structlog
 
 from orchestrator.activity import DISPATCHER
-from orchestrator.errors import ClusterError, DiskFullError, OrchestratorError, StoreError
+from orchestrator.errors import ClusterError, OrchestratorError, StoreError
 from orchestrator.store.database import Database, insert
 from orchestrator.store.tables import leaders
 
@@ -155,11 +155,8 @@ class LeaderLoop:
                 raise
             except LostLeadershipError:
                 pause = 0.0
-            except DiskFullError as error:
-                log.warning("waiting for room", duty=self._duty.name, error=str(error))
-                pause = AWAY_SECONDS
             except StoreError as error:
-                log.warning("database unreachable, trying again", duty=self._duty.name, error=str(error))
+                log.warning("the database is away or has no room, trying again", duty=self._duty.name, error=str(error))
                 pause = AWAY_SECONDS
             except Exception:
                 pause = FAULT_SECONDS

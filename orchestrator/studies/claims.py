@@ -68,7 +68,7 @@ class Finding(Record):
 
 def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Finding:
     """Return the finding: every claim, judged on each of its parts. `figures`: those of the study's own module."""
-    planned = study.experiments(result.scale)
+    planned = study.scales[result.scale]
     if absent := [name for name in planned if result.part(name) is None]:
         return no_finding(f"not run yet: {', '.join(absent)}")
     if going := [part.name for part in result.parts if not part.complete]:
@@ -138,7 +138,7 @@ def verdict_on(claim: StudyClaim, low: float, high: float) -> ClaimVerdict | Non
 
 def _has_candidate(study: Study, scale: StudyScale, part: str, candidate: str) -> bool:
     """Return whether the scale has it: what is too large for small models is left out there."""
-    spec = study.experiments(scale).get(part)
+    spec = study.scales[scale].get(part)
     return isinstance(spec, ComparisonSpec) and any(contender.name() == candidate for contender in spec.candidates)
 
 

@@ -42,7 +42,7 @@ def gather(
     """Return the result of the experiments that there are: `experiments` has the id of each part's."""
     parts: list[PartResult] = []
     machines: dict[Machine, None] = {}
-    planned = study.experiments(scale)
+    planned = study.scales[scale]
     for name, spec in planned.items():
         if (experiment_id := experiments.get(name)) is not None:
             runs = tuple(source.runs(experiment_id))

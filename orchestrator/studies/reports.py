@@ -54,7 +54,7 @@ class Studies:
 
     def _own_result(self, study: Study, scale: StudyScale) -> StudyResult | None:
         experiments_by_part = {
-            name: self._experiments.find_by_key(experiment_key(spec)) for name, spec in study.experiments(scale).items()
+            name: self._experiments.find_by_key(experiment_key(spec)) for name, spec in study.scales[scale].items()
         }
         ids = {name: experiment.id for name, experiment in experiments_by_part.items() if experiment is not None}
         if not ids:
@@ -94,7 +94,7 @@ def _summary(study: Study, experiment: Experiment, own_result: OwnResult) -> Stu
 
 def _report(study: Study, scale: StudyScale, experiment: Experiment, own_result: OwnResult) -> ScaleReport:
     figures = figures_of(study.name)
-    experiments_by_part = {name: experiment(experiment_key(spec)) for name, spec in study.experiments(scale).items()}
+    experiments_by_part = {name: experiment(experiment_key(spec)) for name, spec in study.scales[scale].items()}
     published_result = read_result(published_path(study.name, scale))
     published = judge(study, published_result, figures) if published_result else None
     own_finding: Finding | None = None
@@ -118,7 +118,7 @@ def _report(study: Study, scale: StudyScale, experiment: Experiment, own_result:
                 experiment_id=stored.id if (stored := experiments_by_part[name]) else None,
                 done=stored is not None and stored.counts.done(),
             )
-            for name, spec in study.experiments(scale).items()
+            for name, spec in study.scales[scale].items()
         ),
         own=own_finding,
         published=published,

@@ -7,7 +7,7 @@ A study has no training code and no experiment of a kind of its own.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -166,10 +166,6 @@ class Study(Spec):
                     faults.append((("claims", index, field), name, f"must be one of {', '.join(sorted(choices))}"))
         raise_faults(type(self).__name__, faults)
         return self
-
-    def experiments(self, scale: StudyScale) -> Mapping[str, ExperimentSpec]:
-        """Return part → what is submitted for it."""
-        return self.scales[scale]
 
     def run_count(self, scale: StudyScale) -> int:
         """Return the number of runs, at most."""

@@ -55,7 +55,7 @@ class SweepDriver:
     def drive(self) -> None:
         """Drive the sweep until it has all of its trials, and all of them have ended."""
         spec, stored_trials = retry_while_away(self._read)
-        log.info("sweep begins", sweep=self._sweep_id, trials=spec.trial_count(), known=len(stored_trials))
+        log.info("sweep begins", sweep=self._sweep_id, trials=spec.run_count(), known=len(stored_trials))
         random.seed(spec.seed)
         np.random.seed(spec.seed)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -57,7 +57,7 @@ def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importanc
         loss_name=task.loss_name,
         loss_unit=task.loss_unit,
         device=device_names(runs),
-        trials_planned=spec.trial_count(),
+        trials_planned=spec.run_count(),
         device_hours=sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR,
         findings=tuple(findings),
         trials=trials,
@@ -189,13 +189,13 @@ def _rank(finding: SweepFinding) -> float:
 def _notes(
     spec: SweepSpec, experiment: ExperimentRecord, trials: Sequence[TrialRow], findings: Sequence[SweepFinding]
 ) -> Iterator[str]:
-    is_complete, planned = experiment.counts.done(), pluralize(spec.trial_count(), "trial")
+    is_complete, planned = experiment.counts.done(), pluralize(spec.run_count(), "trial")
     open_trials = sum(trial.status not in TERMINAL for trial in trials)
     if not is_complete:
-        waiting = spec.trial_count() - len(trials) + open_trials
+        waiting = spec.run_count() - len(trials) + open_trials
         have = "has" if waiting == 1 else "have"
         yield f"{waiting} of {planned} {have} not ended: everything here may still change."
-    elif len(trials) < spec.trial_count():
+    elif len(trials) < spec.run_count():
         yield f"The sweep ended after {len(trials)} of {planned}."
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(trial.status is status for trial in trials):

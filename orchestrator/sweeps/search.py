@@ -8,7 +8,6 @@ report at once, so the searcher and the scheduler know what they knew, and nothi
 """
 
 import zlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -53,7 +52,7 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
     def suggest(self, trial_id: str) -> Parameters | str | None:
         """Return the next trial's configuration: its run's id, and its number."""
         number = self._next
-        if number >= self._spec.trial_count():
+        if number >= self._spec.run_count():
             return str(Searcher.FINISHED)
         index = number % len(self._spec.candidates)
         if self._inner:
@@ -103,8 +102,6 @@ class AshaPerCandidate(FIFOScheduler):  # type: ignore[misc] # Ray publishes no 
         super().__init__()
         self._spec, self._stop = spec, stop
         self._inner = [_asha(spec) for _ in spec.candidates]
-        self.stopped: Counter[int] = Counter()
-        """By candidate."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing, as above."""
@@ -123,7 +120,6 @@ class AshaPerCandidate(FIFOScheduler):  # type: ignore[misc] # Ray publishes no 
         decision = str(self._scheduler_of(trial).on_trial_result(tune_controller, trial, result))
         if decision == TrialScheduler.STOP and result[STEP] < self._spec.workload.budget.steps:
             self._stop(trial.config["run"])
-            self.stopped[trial.config["candidate"]] += 1
         return decision
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:

@@ -66,7 +66,7 @@ REASONS = {
     },
     "worker.footprint.process": {"worker.footprint.count": TORCH},
     "worker.fork_server": {"worker.attempt": "in a forked process, whose parent has imported it"},
-    "worker.remote.folder": {"worker.remote": "fsspec, a tenth of a second, which clients lack"},
+    "worker.remote.folder": {"fsspec": "a tenth of a second, which clients lack", "fsspec.registry": "as above"},
     "worker.run": {"worker.distributed": SHARDED},
     "worker.tasks.generation": {"transformers.generation.logits_process": "transformers, for models of its own"},
     "worker.tasks.remax": {"transformers.models.auto.modeling_auto": "the names of all models, for one reward"},

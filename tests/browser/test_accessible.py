@@ -103,7 +103,7 @@ def _sweep(site: Site, spec: SweepSpec) -> str:
 
 def test_many_hyperparameters_scroll_within_their_table(eyes: Eyes, site: Site) -> None:
     """The page itself does not scroll sideways, on a phone or on a desk."""
-    spec = study("partition-search").experiments(StudyScale.TINY)["seed 1"]
+    spec = study("partition-search").scales[StudyScale.TINY]["seed 1"]
     assert isinstance(spec, SweepSpec)
     path = f"/experiments/{_sweep(site, spec)}"
     watched = eyes.look()

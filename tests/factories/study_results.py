@@ -42,7 +42,7 @@ def made_result(
     """The study's own experiments, each of which ended as `ends` says, for all parts or by the name of each; with
     `only`, those parts alone. `state_shares`: of the usual state, by candidate. Laws are really fitted."""
     measured = {}
-    for part, spec in study.experiments(scale).items():
+    for part, spec in study.scales[scale].items():
         assert isinstance(spec, ComparisonSpec)
         if only is not None and part not in only:
             continue

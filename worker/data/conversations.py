@@ -75,24 +75,14 @@ class Chats:
 
     def conversations(self) -> Iterator[Conversation]:
         """Yield the sums, the echoes, the opposites."""
-        for prompt, answer in (*self._sums(), *self._echoes(), *self._opposites()):
+        summands = range(LARGEST_SUMMAND + 1)
+        pairs = [(f"{first} + {second}", str(first + second)) for first in summands for second in summands]
+        for word in WORDS.split():
+            pairs += [(f"Say {word}", word), (f"Say {word} twice", f"{word} {word}")]
+        pairs += [(f"Opposite of {word}", opposite) for word, opposite in map(str.split, OPPOSITES.split(", "))]
+        for prompt, answer in pairs:
             split = split_by_hash(prompt, VALIDATION_PERCENT)
             yield Conversation(prompt=prompt, answer=answer, split=split)
-
-    def _sums(self) -> Iterator[tuple[str, str]]:
-        for first in range(LARGEST_SUMMAND + 1):
-            for second in range(LARGEST_SUMMAND + 1):
-                yield f"{first} + {second}", str(first + second)
-
-    def _echoes(self) -> Iterator[tuple[str, str]]:
-        for word in WORDS.split():
-            yield f"Say {word}", word
-            yield f"Say {word} twice", f"{word} {word}"
-
-    def _opposites(self) -> Iterator[tuple[str, str]]:
-        for pair in OPPOSITES.split(", "):
-            word, opposite = pair.split()
-            yield f"Opposite of {word}", opposite
 
 
 REPOSITORY: Final = "HuggingFaceH4/ultrafeedback_binarized"

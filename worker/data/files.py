@@ -10,7 +10,6 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,12 +36,14 @@ class OwnFiles(LocalSource):
     def read(self) -> Iterator[Document]:
         """Yield the documents, file by file."""
         for path in self.files:
-            with _explain_errors(path):
+            try:
                 for text in READERS[_kind(path)](path, self.column):
                     if text and not text.isspace():
                         yield make_document(text)
                     else:
                         self.skipped_documents += 1
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise DataError(f"{path} is no complete gzip file: {error}. Fetch it again or leave it out.") from error
 
 
 def find_files(paths: Sequence[str]) -> tuple[tuple[Path, ...], str]:
@@ -95,15 +96,6 @@ def _hash_all(files: Sequence[Path], column: str) -> str:
         with path.open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()
-
-
-@contextmanager
-def _explain_errors(path: Path) -> Iterator[None]:
-    """Explain the errors of a damaged file by its name and the remedy."""
-    try:
-        yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is no complete gzip file: {error}. Fetch it again or leave it out.") from error
 
 
 def _lines(path: Path) -> Iterator[str]:

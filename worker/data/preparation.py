@@ -7,8 +7,7 @@ import errno
 import hashlib
 import logging
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -96,13 +95,20 @@ def prepare_once(
     _require_known_names(order.dataset, order.tokenizer)
     recipe = _recipe(source, order, tokenizer_file)
     folder = dataset_folder / datasets.folder_name(order.dataset, order.tokenizer)
-    with _explain_errors(folder):
+    try:
         dataset_folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(folder.with_name(f"{folder.name}.lock"), say, check_stop):
             if folder.exists():
                 return _require_same_recipe(Manifest.read(folder), recipe, folder)
             _refuse_other_files(recipe, dataset_folder)
             return prepare(source, recipe, folder, tokenizer_file, on_progress, say)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise StorageFullError(
+            f"no room to prepare {folder}: {error.strerror}. Make room, then repeat the command: "
+            "finished shards are kept."
+        ) from error
 
 
 def _recipe(source: DocumentSource, order: Order, tokenizer_path: Path | None) -> Recipe:
@@ -144,20 +150,6 @@ def _refuse_other_files(recipe: Recipe, dataset_folder: Path) -> None:
                 f"{manifest.recipe.source_version}; given are {recipe.source_version}. "
                 "Choose another name, or delete that folder."
             )
-
-
-@contextmanager
-def _explain_errors(folder: Path) -> Iterator[None]:
-    """Explain a full disk: what is kept, and what to do."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise StorageFullError(
-            f"no room to prepare {folder}: {error.strerror}. Make room, then repeat the command: "
-            "finished shards are kept."
-        ) from error
 
 
 def prepare(

@@ -4,8 +4,8 @@ Parameters, gradients and optimizer state are what a training keeps at the least
 step takes for a while, are counted in `passes.py` where they are asked for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from warnings import catch_warnings, simplefilter
 
 import torch
@@ -117,16 +117,13 @@ def _count_step(
     return passes, tuple(steps)
 
 
-@contextmanager
-def _outline(model: str, ranks: int) -> Iterator[nn.Module]:
-    """Yield the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
+def _outline(model: str, ranks: int) -> AbstractContextManager[nn.Module]:
+    """Return the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
     if ranks == 1:
-        yield outline_model(model)
-        return
+        return nullcontext(outline_model(model))
     from worker.footprint.sharded import sharded_outline  # FSDP, a second to load
 
-    with sharded_outline(model, ranks) as whole:
-        yield whole
+    return sharded_outline(model, ranks)
 
 
 def planned_blocks(plan: BlockPlan) -> tuple[PlannedBlock, ...]:

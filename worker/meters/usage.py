@@ -40,7 +40,8 @@ class UsageMeter:
         """Measure from here on."""
         psutil.cpu_percent()  # it measures from its last call in this thread
         self._samples.clear()
-        self._began, self._cpu_seconds, self._joules = self._now(), time.process_time(), self._energy_joules()
+        self._began, self._cpu_seconds = self._now(), time.process_time()
+        self._joules = self._nvml.energy_joules() if self._nvml else None
 
     def figures(self) -> Figures:
         """Return means since the last figures; empty if these are less than `PERIOD_SECONDS` ago."""
@@ -49,7 +50,7 @@ class UsageMeter:
             return {}
         used_cpu_seconds, joules, old_joules = (
             time.process_time() - self._cpu_seconds,
-            self._energy_joules(),
+            self._nvml.energy_joules() if self._nvml else None,
             self._joules,
         )
         figures: Figures = {"cpu_cores": used_cpu_seconds / seconds, "host_cpu_utilization": psutil.cpu_percent() / 100}
@@ -62,9 +63,6 @@ class UsageMeter:
             figures["gpu_power_watts"] = (joules - old_joules) / seconds
         self._began, self._cpu_seconds, self._joules = self._now(), time.process_time(), joules
         return figures
-
-    def _energy_joules(self) -> float | None:
-        return None if self._nvml is None else self._nvml.energy_joules()
 
     def _sample(self) -> None:
         assert self._nvml is not None

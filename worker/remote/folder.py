@@ -100,7 +100,7 @@ class RemoteFolder:
             files, root = _fsspec().url_to_fs(self.url, **options)
             return files, str(root).rstrip("/")
 
-        return self._call("open_files", open_files)
+        return self._call("opened", open_files)
 
     def _call(self, verb: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
         try:
@@ -119,8 +119,10 @@ class RemoteFolder:
 def find_refusal(url: str) -> str | None:
     """Return the reason why an URL names no folder that several machines can share, in a sentence with the remedy; None
     if it may."""
+    from fsspec.registry import known_implementations  # type: ignore[import-untyped]  # it publishes no types
+
     parts = urlsplit(url)
-    implementation = _fsspec().known_implementations.get(parts.scheme)
+    implementation = known_implementations.get(parts.scheme)
     if "::" in url or implementation is None or parts.scheme in NOT_SHARED:
         return "must be an URL of shared storage; write s3://BUCKET/PREFIX, or file:///FOLDER for a mounted one"
     # A secret may hold a slash, at which the name of the host would end.
@@ -158,9 +160,9 @@ def retry_while_away(
 
 
 def _fsspec() -> Any:
-    from worker.remote import file_systems
+    import fsspec  # type: ignore[import-untyped]  # as above
 
-    return file_systems
+    return fsspec
 
 
 def _part_callback(check_stop: Callable[[], None]) -> Any:

@@ -7,7 +7,6 @@ other 4xx                   ReportRefusedError: worker and service do not fit to
 """
 
 import time
-from collections.abc import Callable
 from typing import Final, NewType, Self, TypeVar
 
 import httpx2
@@ -51,7 +50,15 @@ class ServiceClient:
 
     def hello(self, patience_seconds: float = HELLO_PATIENCE_SECONDS) -> Assignment:
         """Take up the attempt; tries again for a while where the service does not answer."""
-        return _parse(Assignment, HELLO, self._retry(lambda: self.post(HELLO, b"{}"), patience_seconds))
+        deadline = time.monotonic() + patience_seconds
+        for pause_seconds in backoff():
+            try:
+                return _parse(Assignment, HELLO, self.post(HELLO, b"{}"))
+            except ServiceUnavailableError:
+                if time.monotonic() + pause_seconds > deadline:
+                    raise
+            time.sleep(pause_seconds)
+        raise AssertionError("backoff() never ends")
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
         """Give a sign of life, once."""
@@ -69,17 +76,6 @@ class ServiceClient:
         if response.is_success:
             return response.content
         raise _refusal(verb, response)
-
-    def _retry(self, request: Callable[[], bytes], patience_seconds: float) -> bytes:
-        deadline = time.monotonic() + patience_seconds
-        for pause_seconds in backoff():
-            try:
-                return request()
-            except ServiceUnavailableError:
-                if time.monotonic() + pause_seconds > deadline:
-                    raise
-            time.sleep(pause_seconds)
-        raise AssertionError("backoff() never ends")
 
 
 def _refusal(verb: Verb, response: httpx2.Response) -> Exception:

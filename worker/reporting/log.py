@@ -67,33 +67,34 @@ def log_to_file(path: Path) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        opened = os.fdopen(open_log(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a", buffering=1)
+        file = os.fdopen(open_log(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a", buffering=1)
     except OSError as error:
         logger.warning("this attempt has no log: %s", error)
         yield
         return
-    with _close_at_end(opened) as file:
-        handler = logging.StreamHandler(steady_stream(file))
-        handler.setFormatter(logging.Formatter(FORMAT))
-        worker_logger, level = logging.getLogger("worker"), logging.getLogger("worker").level
-        worker_logger.setLevel(logging.INFO)
-        logging.getLogger().addHandler(handler)
-        copies = [(number, os.dup(number)) for number in (1, 2)]
-        streams = sys.stdout, sys.stderr
-        try:
-            _flush()
-            sys.stdout, sys.stderr = steady_stream(sys.stdout), steady_stream(sys.stderr)
-            for number, _ in copies:
-                os.dup2(file.fileno(), number)
-            yield
-        finally:
-            _flush()
-            sys.stdout, sys.stderr = streams
-            for number, copy in copies:
-                os.dup2(copy, number)
-                os.close(copy)
-            logging.getLogger().removeHandler(handler)
-            worker_logger.setLevel(level)
+    handler = logging.StreamHandler(steady_stream(file))
+    handler.setFormatter(logging.Formatter(FORMAT))
+    worker_logger, level = logging.getLogger("worker"), logging.getLogger("worker").level
+    worker_logger.setLevel(logging.INFO)
+    logging.getLogger().addHandler(handler)
+    copies = [(number, os.dup(number)) for number in (1, 2)]
+    streams = sys.stdout, sys.stderr
+    try:
+        _flush()
+        sys.stdout, sys.stderr = steady_stream(sys.stdout), steady_stream(sys.stderr)
+        for number, _ in copies:
+            os.dup2(file.fileno(), number)
+        yield
+    finally:
+        _flush()
+        sys.stdout, sys.stderr = streams
+        for number, copy in copies:
+            os.dup2(copy, number)
+            os.close(copy)
+        logging.getLogger().removeHandler(handler)
+        worker_logger.setLevel(level)
+        with suppress(OSError):  # its last lines find room or not
+            file.close()
 
 
 class SteadyStream:
@@ -137,16 +138,6 @@ class SteadyStream:
 def steady_stream(stream: TextIO) -> TextIO:
     """Return the stream, whose writes never fail from now on."""
     return cast("TextIO", SteadyStream(stream))
-
-
-@contextmanager
-def _close_at_end(file: TextIO) -> Iterator[TextIO]:
-    """Close it at the end, whether its last lines find room or not."""
-    try:
-        yield file
-    finally:
-        with suppress(OSError):
-            file.close()
 
 
 def _flush() -> None:

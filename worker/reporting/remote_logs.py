@@ -71,20 +71,15 @@ def whole_lines(cut: bytes) -> bytes:
 @contextmanager
 def copy_logs_at_end(assignment: Assignment) -> Iterator[None]:
     """Copy the logs when the block ends, however it ends, unless the run belongs to somebody else by then."""
+    url = assignment.checkpoint_url
     try:
         yield
     except LeaseRevokedError:
+        url = None
         raise
-    except BaseException:
-        _copy(assignment)
-        raise
-    _copy(assignment)
-
-
-def _copy(assignment: Assignment) -> None:
-    if assignment.checkpoint_url is None:
-        return
-    logs = RemoteLogs(assignment.checkpoint_url, Path(assignment.run_folder), assignment.attempt)
-    thread = threading.Thread(target=logs.copy, name="log-copy", daemon=True)
-    thread.start()
-    thread.join(LEAVING_SECONDS)
+    finally:
+        if url is not None:
+            logs = RemoteLogs(url, Path(assignment.run_folder), assignment.attempt)
+            thread = threading.Thread(target=logs.copy, name="log-copy", daemon=True)
+            thread.start()
+            thread.join(LEAVING_SECONDS)

@@ -171,10 +171,7 @@ class Resources(Spec):
     """Threads of each process."""
     gpus: Annotated[int, Field(strict=True, ge=0, le=1024)] = 0
     """GPUs in all, one for each process."""
-    # Left out where it says nothing, so that specifications from before keep their hashes.
-    processes: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = Field(
-        default=None, exclude_if=lambda count: count is None
-    )
+    processes: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = omit_default(None)
     """Processes that share every batch; null: one for each GPU, or one."""
 
     @model_validator(mode="after")

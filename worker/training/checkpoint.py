@@ -4,13 +4,12 @@ step-000000120.pt     the state, loadable with `weights_only=True`
 step-000000120.json   its `CheckpointNotice` (size, SHA-256), written after it: without it there is no checkpoint
 """
 
-import hashlib
 import logging
 import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, cast
+from typing import Any, Final
 
 import torch
 from pydantic import ValidationError
@@ -49,11 +48,10 @@ class CheckpointStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{step:09d}.pt"
         # A worker that has lost its lease without knowing may write the same step: never into the same file.
-        with atomic_replacement(path, durable=True) as unfinished, unfinished.open("wb") as file:
-            hashing = _HashingFile(file)
-            torch.save({**state, "spec_hash": self._spec_hash}, cast("IO[bytes]", hashing))
-        digest = hashing.digest.hexdigest()
-        size_bytes = path.stat().st_size
+        with atomic_replacement(path, durable=True) as unfinished:
+            with unfinished.open("wb") as file:
+                torch.save({**state, "spec_hash": self._spec_hash}, file)
+            size_bytes, digest = unfinished.stat().st_size, file_sha256(unfinished)
         notice = CheckpointNotice(
             step=step, path=str(path), size_bytes=size_bytes, sha256=digest, attempt=self._attempt
         )
@@ -157,23 +155,6 @@ def _read(path: Path) -> CheckpointNotice | None:
 def _rank(path: Path) -> tuple[int, int]:
     """Return the order of a notice's file; one that cannot be read is older than all others."""
     return (-1, 0) if (notice := _read(path)) is None else notice.rank()
-
-
-class _Writable(Protocol):
-    def write(self, data: bytes, /) -> int: ...
-
-
-class _HashingFile:
-    """A file that hashes what is written to it, so that a checkpoint is read neither back nor held in memory."""
-
-    def __init__(self, file: _Writable) -> None:
-        self._file, self.digest = file, hashlib.sha256()
-
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        return self._file.write(data)
-
-    def flush(self) -> None: ...
 
 
 def _fault(notice: CheckpointNotice) -> str | None:

@@ -7,8 +7,8 @@ whole, so that norm, clipping and update are the same in each.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -182,12 +182,7 @@ class SharedLoss:
             return loss, loss.detach()
         return loss * self._size, loss.detach()
 
-    @contextmanager
-    def accumulate_locally(self) -> Iterator[None]:
+    def accumulate_locally(self) -> AbstractContextManager[None]:
         """Add up gradients of this process alone within the block; the first backward pass outside sends them around.
         Sharded gradients are sent each time: added up, they would have to be whole."""
-        if self._shared is None:
-            yield
-            return
-        with self._shared.no_sync():
-            yield
+        return nullcontext() if self._shared is None else self._shared.no_sync()

@@ -17,12 +17,13 @@ from dashboards.text import costs, formats
 from orchestrator.jobs import RunStatus, state_word
 from orchestrator.kinds.registry import KINDS
 from orchestrator.settings import Settings
-from orchestrator.specs.faults import count_faults, validation_faults
+from orchestrator.specs.faults import validation_faults
 from worker.data.prepared import missing_data
 from worker.errors import TerminatedError, WorkerError
 from worker.records.result import Point, Result
 from worker.reporting.reporter import RESULT_NAME, FileReporter
 from worker.spec.run import RunSpec
+from worker.words import pluralize
 
 Out = Annotated[
     Path | None,
@@ -46,7 +47,7 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
         spec = RunSpec.model_validate(text.fields)
     except ValidationError as error:
         faults = validation_faults(error, RunSpec)
-        text.refuse(f"{count_faults(faults)} in the specification:", faults)
+        text.refuse(f"{pluralize(len(faults), 'fault')} in the specification:", faults)
     settings = environment_settings()
     folder = out or settings.data_folder / "local" / spec.content_hash()[:16]
     result = None if again else _earlier_result(folder, spec)

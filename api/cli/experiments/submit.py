@@ -20,7 +20,6 @@ from orchestrator.analysis.laws.verdicts import law_warnings
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.registry import KINDS
 from orchestrator.records import SubmissionReceipt
-from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview, preview
 from worker.data.prepared import data_warnings, missing_data
@@ -68,7 +67,7 @@ def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
     if json:
         print_json(preview)
     elif preview.faults:
-        text.refuse(f"{count_faults(preview.faults)} in the specification:", preview.faults)
+        text.refuse(f"{pluralize(len(preview.faults), 'fault')} in the specification:", preview.faults)
     else:
         for sentence in preview.missing:
             complain(sentence)

@@ -164,7 +164,7 @@ class StudyRunner:
         started where none runs."""
         for study in studies:
             self._compute(study)
-        with_experiments = [study for study in studies if study.experiments(self.scale)]
+        with_experiments = [study for study in studies if study.scales[self.scale]]
         if with_experiments and url:
             with Client(url, retries=4) as client:
                 self._train(client, with_experiments)
@@ -211,7 +211,7 @@ class StudyRunner:
         new one."""
         earlier_ids = self._newest_experiments(client, study)
         ids: dict[str, str] = {}
-        for part, spec in study.experiments(self.scale).items():
+        for part, spec in study.scales[self.scale].items():
             key, experiment_id = experiment_key(spec), earlier_ids.get(part)
             if experiment_id is None or identity(client.experiment(experiment_id).spec) != identity(spec):
                 submission = client.submit(spec, key=key)

@@ -3,7 +3,6 @@
 A line is in the database before the answer that it is about leaves the service.
 """
 
-import time
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -13,8 +12,6 @@ from orchestrator.store.database import Database
 from orchestrator.store.tables import audit, keys
 
 DAY_SECONDS = 86_400.0
-PRUNE_SECONDS = 3_600.0
-"""Old lines are looked for this often, when a new one is added."""
 MOST_TEXT = 500
 """Characters of a target or an address; longer ones come from nobody who means well."""
 
@@ -36,8 +33,7 @@ class AuditLog:
     def __init__(self, database: Database, *, keep_days: float = 365.0) -> None:
         self._database = database
         self.keep_days = keep_days
-        """Older lines are deleted."""
-        self._pruned_at = float("-inf")
+        """Older lines are deleted when one is added."""
 
     def add(self, *lines: AuditLine) -> None:
         """Store requests, in one transaction."""
@@ -49,9 +45,7 @@ class AuditLog:
                 for line in lines
             ]
             connection.execute(sa.insert(audit), [{"at": now, **row} for row in rows])
-            if time.monotonic() - self._pruned_at > PRUNE_SECONDS:
-                connection.execute(sa.delete(audit).where(audit.c.at < now - self.keep_days * DAY_SECONDS))
-                self._pruned_at = time.monotonic()
+            connection.execute(sa.delete(audit).where(audit.c.at < now - self.keep_days * DAY_SECONDS))
 
     def page(self, *, limit: int, before: int | None = None, key_id: str | None = None) -> tuple[AuditRecord, ...]:
         """Return lines, the newest first; `before` is the number of the last one already seen."""

@@ -28,8 +28,6 @@ class OutboxEntry:
     experiment_id: ExperimentId
     run_id: RunId | None
     """Null where the whole experiment is meant."""
-    tries: int
-    """Deliveries that failed so far."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.run_id or self.experiment_id}"
@@ -43,7 +41,7 @@ class ExportOutbox(Outbox):
 
     def due(self, limit: int = 100) -> tuple[OutboxEntry, ...]:
         """Return the oldest entries that may be tried now."""
-        columns = [outbox.c[name] for name in ("id", "kind", "experiment_id", "run_id", "tries")]
+        columns = [outbox.c[name] for name in ("id", "kind", "experiment_id", "run_id")]
         query = sa.select(*columns).where(self.is_due()).order_by(outbox.c.id).limit(limit)
         with self._database.reading() as connection:
             return tuple(OutboxEntry(**row._mapping) for row in connection.execute(query))

@@ -20,16 +20,17 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import DamagedError, NotFoundError
 from orchestrator.jobs import ExperimentId, RunAction
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.kinds.registry import KINDS, ExperimentSpec
 from orchestrator.store import integrity
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import notify_closed
 from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
-from orchestrator.store.queue.trials import HAS_DRIVER
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import experiments, runs
 
 FOLLOWED = -sa.func.abs(experiments.c.news)
+HAS_DRIVER = experiments.c.kind.in_([name for name, kind in KINDS.items() if kind.has_driver])
+"""Whether it is a sweep, whose runs its driver adds (`trials.py`), not what follows from one that ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,6 @@ class News:
     """An experiment some of whose runs have ended since it was last followed."""
 
     experiment_id: ExperimentId
-    number: int
     count: int
 
 
@@ -50,9 +50,9 @@ def note_ended(connection: Connection, ended: Iterable[RunRow]) -> None:
 
 def read_news(connection: Connection) -> tuple[News, ...]:
     """Return the experiments with news, the oldest first."""
-    query = sa.select(experiments.c.id, experiments.c.number, experiments.c.news).where(experiments.c.news > 0)
+    query = sa.select(experiments.c.id, experiments.c.news).where(experiments.c.news > 0)
     rows = connection.execute(query.order_by(experiments.c.number))
-    return tuple(News(experiment_id=ExperimentId(row.id), number=row.number, count=row.news) for row in rows)
+    return tuple(News(experiment_id=ExperimentId(row.id), count=row.news) for row in rows)
 
 
 def add_runs(
@@ -87,7 +87,9 @@ def add_runs(
 def close(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
     """Let an experiment get no more runs; its revision tells watchers, because no run need change with it."""
     statement = sa.update(experiments).where(experiments.c.id == experiment_id)
-    connection.execute(statement.values(growing=False, news=FOLLOWED, revision=experiments.c.revision + 1))
+    connection.execute(
+        statement.values(growing=False, paused=False, news=FOLLOWED, revision=experiments.c.revision + 1)
+    )
     notify_closed(connection, experiment_id, now)
 
 
@@ -140,7 +142,7 @@ def _limits_of_follow_ups(connection: Connection, spec: ExperimentSpec, row: sa.
     """Return the limits of the follow-up runs; without a deadline that is over if a user's retry has lifted it from a
     run."""
     limits = run_limits(spec, row.created_at)
-    if limits["deadline_at"] is None or limits["deadline_at"] > now:
+    if (deadline_at := limits["deadline_at"]) is None or deadline_at > now:
         return limits
     lifted = sa.select(runs.c.id).where(runs.c.experiment_number == row.number, runs.c.deadline_at.is_(None)).limit(1)
     return limits if connection.execute(lifted).first() is None else {**limits, "deadline_at": None}

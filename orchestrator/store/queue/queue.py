@@ -90,14 +90,6 @@ class Queue:
         with self._database.reading() as connection:
             return tuple(LiveAttempt(**row._mapping) for row in connection.execute(live.order_by(attempts.c.run_id)))
 
-    def find_live(self, ended: Collection[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
-        """Return those (run, attempt) that hold a lease, by a read that takes no lock, for many at once."""
-        query = sa.select(attempts.c.run_id, attempts.c.attempt).where(
-            attempts.c.run_id.in_([run_id for run_id, _ in ended]), attempts.c.ended_at.is_(None)
-        )
-        with self._database.reading() as connection:
-            return frozenset((RunId(row.run_id), row.attempt) for row in connection.execute(query)) & set(ended)
-
     def release(
         self,
         run_id: str,
@@ -117,6 +109,9 @@ class Queue:
         """
         if outcome not in RELEASES:
             raise ValueError(f"a dispatcher cannot release an attempt as {outcome}; use one of {sorted(RELEASES)}")
+        is_live = (attempts.c.run_id == run_id) & (attempts.c.attempt == attempt) & attempts.c.ended_at.is_(None)
+        if not self._finds_any(sa.select(attempts.c.run_id).where(is_live)):
+            return False  # nearly all were ended by their worker's own word
         with self._database.writing() as connection:
             locked_run = lock_run(self._database, connection, run_id)
             if locked_run is None or locked_run[0].status not in LIVE or locked_run[0].attempt != attempt:
@@ -188,28 +183,25 @@ class Queue:
         """Stop the runs whose time is up; see `time_limits.stop_late`."""
         return time_limits.stop_late(self._database)
 
-    def mark_unschedulable(self, nodes: Sequence[Node]) -> int:
-        """Mark every waiting run by whether a node could ever hold it; returns the number of those that none can.
+    def mark_unschedulable(self, nodes: Sequence[Node]) -> None:
+        """Mark every waiting run by whether a node could ever hold it.
 
-        Such a run shows why as its `reason`, blocks nobody, and comes back when a larger node is told of.
+        One that none can shows why as its `reason`, blocks nobody, and comes back when a larger node is told of.
         """
         sizes = largest_nodes(nodes)
         write_largest_nodes(self._database, sizes)
         holds = sa.or_(sa.false(), *[(runs.c.cpus <= node.cpus) & (runs.c.gpus <= node.gpus) for node in sizes])
         wrong = is_claimable & (runs.c.schedulable != holds)
-        too_large = sa.select(sa.func.count()).select_from(runs).where(is_claimable, ~holds)
         with self._database.reading() as connection:
-            count = int(connection.execute(too_large).scalar_one())
             requests = connection.execute(sa.select(runs.c.cpus, runs.c.gpus).where(wrong).distinct()).all()
         if not requests:
-            return count
+            return
         with self._database.writing() as connection:
             for cpus, gpus in requests:
                 reason = shortfall(cpus, gpus, sizes)
                 query = sa.update(runs).where(wrong, runs.c.cpus == cpus, runs.c.gpus == gpus)
                 connection.execute(query.values(schedulable=reason is None, reason=reason, version=runs.c.version + 1))
             count_change(connection)
-        return count
 
     def _claimable(self) -> sa.Select[Any]:
         """Return the runs that may be claimed now, in the order of the queue."""

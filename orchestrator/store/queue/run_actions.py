@@ -6,14 +6,14 @@ action's own transaction: it says what was done, whatever comes after.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError
-from orchestrator.jobs import ACTIONABLE, CLAIMABLE, LIVE, LeasePolicy, RunAction, RunId, RunStatus
+from orchestrator.jobs import ACTIONABLE, CLAIMABLE, LIVE, LeasePolicy, RunAction, RunStatus
 from orchestrator.records import AnyExperiment, RunRecord
 from orchestrator.store import integrity, reads
 from orchestrator.store.database import Database
@@ -27,16 +27,6 @@ from orchestrator.store.tables import attempts, experiments, run_specs, runs
 from worker.schema import canonical_json, first_fault
 from worker.spec.run import RunSpec
 from worker.words import pluralize
-
-
-@dataclass(frozen=True, kw_only=True)
-class Circumstances:
-    """The circumstances of an action besides the run."""
-
-    now: float
-    policy: LeasePolicy
-    at_work: bool
-    """Whether the worker of the live attempt has said hello."""
 
 
 def apply_to_run(
@@ -139,18 +129,13 @@ def _require_trainable(connection: Connection, run_rows: Iterable[RunRow], actio
 def _outcomes(
     connection: Connection, run_rows: Iterable[RunRow], action: RunAction, policy: LeasePolicy, now: float
 ) -> list[RunRow | None]:
-    run_rows = list(run_rows)
+    run_rows, working = list(run_rows), frozenset[str]()
     stopping = [run.id for run in run_rows if run.status is RunStatus.PAUSING]
-    working = _runs_with_worker(connection, stopping) if stopping and action is RunAction.RESUME else frozenset()
-    decide = ACTIONS[action]
-    return [decide(run, Circumstances(now=now, policy=policy, at_work=run.id in working)) for run in run_rows]
-
-
-def _runs_with_worker(connection: Connection, ids: list[RunId]) -> frozenset[str]:
-    query = sa.select(attempts.c.run_id).where(
-        attempts.c.run_id.in_(ids), attempts.c.ended_at.is_(None), attempts.c.started_at.is_not(None)
-    )
-    return frozenset(connection.execute(query).scalars())
+    if stopping and action is RunAction.RESUME:
+        has_worker = attempts.c.ended_at.is_(None) & attempts.c.started_at.is_not(None)
+        query = sa.select(attempts.c.run_id).where(attempts.c.run_id.in_(stopping), has_worker)
+        working = frozenset(connection.execute(query).scalars())
+    return [ACTIONS[action](run, now, policy, run.id in working) for run in run_rows]
 
 
 def _changes(old_runs: Iterable[RunRow], new_runs: Iterable[RunRow | None]) -> list[tuple[RunRow, RunRow]]:
@@ -164,7 +149,7 @@ def _refusal(run: RunRow, action: RunAction) -> str:
     return f"run {run.id} is {run.status}; {WAYS_OUT[action]}"
 
 
-def _cancel(run: RunRow, _: Circumstances) -> RunRow | None:
+def _cancel(run: RunRow, *_: object) -> RunRow | None:
     if run.status in (RunStatus.CANCELLING, RunStatus.CANCELLED):
         return run
     if run.status in (RunStatus.SUCCEEDED, RunStatus.FAILED):
@@ -174,7 +159,7 @@ def _cancel(run: RunRow, _: Circumstances) -> RunRow | None:
     return replace(run, status=RunStatus.CANCELLED, reason="cancelled")
 
 
-def _pause(run: RunRow, _: Circumstances) -> RunRow | None:
+def _pause(run: RunRow, *_: object) -> RunRow | None:
     if run.status in (RunStatus.PAUSING, RunStatus.PAUSED):
         return run
     if run.status in (RunStatus.LEASED, RunStatus.RUNNING):
@@ -184,31 +169,32 @@ def _pause(run: RunRow, _: Circumstances) -> RunRow | None:
     return None
 
 
-def _resume(run: RunRow, circumstances: Circumstances) -> RunRow | None:
+def _resume(run: RunRow, now: float, _: LeasePolicy, has_worker: bool) -> RunRow | None:
     if run.status is RunStatus.PAUSED:
-        return replace(run, status=RunStatus.QUEUED, reason=None, available_at=circumstances.now)
+        return replace(run, status=RunStatus.QUEUED, reason=None, available_at=now)
     if run.status is RunStatus.PAUSING:
         # Its worker may have stopped already and not be heard yet: `completion.py` queues the run then.
-        return replace(run, status=RunStatus.RUNNING if circumstances.at_work else RunStatus.LEASED, reason=None)
+        return replace(run, status=RunStatus.RUNNING if has_worker else RunStatus.LEASED, reason=None)
     return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
 
 
-def _retry(run: RunRow, circumstances: Circumstances) -> RunRow | None:
+def _retry(run: RunRow, now: float, policy: LeasePolicy, *_: object) -> RunRow | None:
     if run.status in (RunStatus.FAILED, RunStatus.CANCELLED):
         # One more failure ends it again: what failed three times does not get three more for one word.
-        failures = min(run.failures, circumstances.policy.max_failures - 1)
-        new_run = replace(run, status=RunStatus.QUEUED, reason=None, available_at=circumstances.now, failures=failures)
-        return renew_time_limits(new_run, circumstances.now)
+        failures = min(run.failures, policy.max_failures - 1)
+        new_run = replace(run, status=RunStatus.QUEUED, reason=None, available_at=now, failures=failures)
+        return renew_time_limits(new_run, now)
     return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
 
 
-ACTIONS: dict[RunAction, Callable[[RunRow, Circumstances], RunRow | None]] = {
+ACTIONS: dict[RunAction, Callable[[RunRow, float, LeasePolicy, bool], RunRow | None]] = {
     RunAction.CANCEL: _cancel,
     RunAction.PAUSE: _pause,
     RunAction.RESUME: _resume,
     RunAction.RETRY: _retry,
 }
-"""The next state of a run: itself if it is there already, None if its state rules the action out."""
+"""The next state of a run, by the time, the policy, and whether its live attempt's worker has said hello: itself if it
+is there already, None if its state rules the action out."""
 
 WAYS_OUT = {
     RunAction.PAUSE: "only a run that waits or trains can be paused",

@@ -8,8 +8,7 @@ second free slot beside one of ten thousand, and a newcomer overtakes nobody for
 
 import hashlib
 import math
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -39,17 +38,14 @@ QUEUED = {"status": RunStatus.QUEUED, "reason": None}
 PAUSED = {"status": RunStatus.PAUSED, "reason": "the experiment is paused"}
 
 
-class RunLimits(TypedDict):
-    """The columns that limit a run."""
-
-    max_seconds: float | None
-    deadline_at: float | None
+RunLimits = Mapping[str, float | None]
+"""The columns that limit a run: `max_seconds` and `deadline_at`."""
 
 
 def run_limits(spec: ExperimentSpec, submitted_at: float) -> RunLimits:
     """Return the limits of all runs of an experiment that was submitted then, future ones too."""
     deadline_at = None if spec.deadline_seconds is None else submitted_at + spec.deadline_seconds
-    return RunLimits(max_seconds=spec.max_run_seconds, deadline_at=deadline_at)
+    return {"max_seconds": spec.max_run_seconds, "deadline_at": deadline_at}
 
 
 def submit(

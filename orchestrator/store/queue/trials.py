@@ -12,18 +12,14 @@ import sqlalchemy as sa
 
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, RunStatus
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.registry import KINDS
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.store.database import Database
-from orchestrator.store.ids import validate_id
-from orchestrator.store.notifications import count_change, notify_closed
+from orchestrator.store.notifications import count_change
+from orchestrator.store.queue import growth
 from orchestrator.store.queue.submission import insert_runs, run_limits
 from orchestrator.store.run_rows import lock_experiment, lock_ids
 from orchestrator.store.tables import experiments, results, runs
 from worker.records.result import Verdict
-
-HAS_DRIVER = experiments.c.kind.in_([name for name, kind in KINDS.items() if kind.has_driver])
-"""The states of a sweep whose runs its driver adds, not the transaction that ends one (`growth.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +39,7 @@ class TrialState:
 
 def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
     """Return the sweeps that may still get trials, paused ones last, the oldest first."""
-    query = sa.select(experiments.c.id).where(HAS_DRIVER, experiments.c.growing)
+    query = sa.select(experiments.c.id).where(growth.HAS_DRIVER, experiments.c.growing)
     with database.reading() as connection:
         return tuple(
             ExperimentId(id)
@@ -110,7 +106,4 @@ def count_live(database: Database, sweep_id: str) -> int:
 def close(database: Database, sweep_id: str) -> None:
     """Close the sweep: no trial follows any more; may be repeated."""
     with database.writing() as connection:
-        statement = sa.update(experiments).where(experiments.c.id == validate_id(sweep_id))
-        # Its revision lets pages and streams see that the sweep is over, with or without a run.
-        connection.execute(statement.values(growing=False, paused=False, revision=experiments.c.revision + 1))
-        notify_closed(connection, ExperimentId(sweep_id), database.read_clock(connection))
+        growth.close(connection, ExperimentId(sweep_id), database.read_clock(connection))

@@ -84,14 +84,20 @@ def nodes(*sizes: tuple[int, int]) -> list[Node]:
     return [Node(id=NodeId(f"n{number}"), cpus=cpus, gpus=gpus) for number, (cpus, gpus) in enumerate(sizes)]
 
 
+def mark(store: Store, *sizes: tuple[int, int]) -> int:
+    """Mark the waiting runs for such a cluster; returns how many it can never hold."""
+    store.queue.mark_unschedulable(nodes(*sizes))
+    return sum((run.reason or "").startswith("needs") for run in store.runs.page())
+
+
 def test_a_run_that_the_cluster_can_never_hold_says_so_and_blocks_nobody(store: Store) -> None:
     """Two nodes with one GPU each hold no run of two, however many there are."""
     (large,), (small,) = store.submit(seeds=(1,), gpus=2), store.submit(seeds=(1,))
-    assert store.queue.mark_unschedulable(nodes((8, 1), (8, 1), (16, 0))) == 1
+    assert mark(store, (8, 1), (8, 1), (16, 0)) == 1
     reason = "needs 2 CPUs and 2 GPUs on one node; the largest node of the cluster has 8 CPUs and 1 GPU or 16 CPUs and"
     assert store.runs.get(large).reason == f"{reason} 0 GPUs"
     assert [lease.run_id for lease in store.claim(cpus=8, gpus=1, limit=10)] == [small]
-    assert store.queue.mark_unschedulable(nodes((8, 2))) == 0
+    assert mark(store, (8, 2)) == 0
     assert store.runs.get(large).reason is None
     assert [lease.run_id for lease in store.claim(cpus=8, gpus=2, limit=10)] == [large]
 
@@ -114,8 +120,8 @@ def test_what_the_dispatcher_sees_of_the_cluster_is_known_while_it_leads(store: 
 
 def test_a_cluster_without_nodes_holds_nothing_until_one_comes(store: Store) -> None:
     store.submit()
-    assert store.queue.mark_unschedulable([]) == 2
-    assert store.queue.mark_unschedulable(nodes((1, 0))) == 0
+    assert mark(store) == 2
+    assert mark(store, (1, 0)) == 0
 
 
 def test_a_claim_places_every_run_on_a_node_that_has_room_for_it(store: Store) -> None:

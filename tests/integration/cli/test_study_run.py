@@ -39,7 +39,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 
 def shortened(study: Study) -> Study:
     """The study, whose tiny scale has fewer steps."""
-    ((part, spec),) = study.experiments(StudyScale.TINY).items()
+    ((part, spec),) = study.scales[StudyScale.TINY].items()
     fields = spec.model_dump(mode="json")
     fields["workload"]["budget"]["steps"] = STEPS
     for watched in ("evaluation", "probes"):
@@ -112,7 +112,7 @@ def test_a_plan_that_the_service_has_otherwise_is_trained_anew(tmp_path: Path) -
         shortened_study = shortened(own_study)
         other_ids = runner.submit(client, shortened_study)
         assert other_ids != own_ids
-        ((part, spec),) = shortened_study.experiments(StudyScale.TINY).items()
+        ((part, spec),) = shortened_study.scales[StudyScale.TINY].items()
         client.cancel_experiment(other_ids[part])
         assert runner.submit(client, shortened_study) == other_ids
         experiment = client.experiment(other_ids[part])

@@ -182,10 +182,9 @@ import sys
 from pathlib import Path
 from tests.integration.small_disk import fill_up
 from worker.errors import ServiceUnavailableError
-from worker.reporting.outbox import MEMORY_MESSAGES, ReportOutbox
 from worker.records.protocol import PointsBatch
 from worker.records.result import Point
-from worker.reporting.outbox import Spool
+from worker.reporting.http import MEMORY_MESSAGES, ReportOutbox
 
 folder = Path(sys.argv[1])
 steps, away = [], True
@@ -195,7 +194,7 @@ def post(verb, body):
         raise ServiceUnavailableError("away")
     steps.extend(point.step for point in PointsBatch.model_validate_json(body).points)
 
-outbox = ReportOutbox(post, Spool(folder / "spool", 1), flush_seconds=0.01)
+outbox = ReportOutbox(post, folder / "spool", 1, flush_seconds=0.01)
 ballast = fill_up(folder)
 outbox.start()
 count = 2 * MEMORY_MESSAGES * 1_000

@@ -124,7 +124,7 @@ def test_the_first_trial_of_each_optimizer_is_the_catalogs_default():
 def test_a_grid_is_walked_point_by_point():
     space = {"lr": {"kind": "choice", "values": [1e-3, 2e-3]}, "warmup_steps": {"kind": "choice", "values": [0, 5]}}
     spec = sweep_spec(**one(space=space), algorithm="grid", trials=None)
-    assert spec.trial_count() == 4
+    assert spec.run_count() == 4
     assert [planned_parameters(spec, number) for number in range(4)] == list(grid_points(spec.candidates[0]))
     assert planned_parameters(spec, 3) == {"lr": 2e-3, "warmup_steps": 5}
     warmed = trial_run(spec, 3, {"lr": 2e-3, "warmup_steps": 5})

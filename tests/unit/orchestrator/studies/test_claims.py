@@ -26,7 +26,7 @@ def near(change: float) -> tuple[float, ...]:
 
 
 def comparison(subject: Study, scale: StudyScale = StudyScale.TINY) -> ComparisonSpec:
-    spec = next(iter(subject.experiments(scale).values()))
+    spec = next(iter(subject.scales[scale].values()))
     assert isinstance(spec, ComparisonSpec)
     return spec
 

@@ -25,7 +25,7 @@ def parts(scale: StudyScale) -> list[tuple[Study, str, ExperimentSpec]]:
         (subject, part, spec)
         for subject in all_studies()
         if scale in subject.scales
-        for part, spec in subject.experiments(scale).items()
+        for part, spec in subject.scales[scale].items()
     ]
 
 
@@ -37,7 +37,7 @@ def test_a_study_is_complete_at_each_of_its_scales(study: Study) -> None:
     assert {StudyScale.TINY, StudyScale.PAPER} <= set(study.scales) or study.name in ("memory-table", "debias-theorem")
     figures = figures_of(study.name)
     for scale in study.scales:
-        assert study.experiments(scale) or (figures and figures.compute and figures.version)
+        assert study.scales[scale] or (figures and figures.compute and figures.version)
     assert any(claim.has_bound() for claim in study.claims)
     assert figures is not None or {claim.metric for claim in study.claims} <= set(SHARED_METRICS)
 
@@ -46,14 +46,14 @@ def test_a_study_is_complete_at_each_of_its_scales(study: Study) -> None:
 def test_specs_survive_the_border(study: Study) -> None:
     """Each is what a user could send: written out and read again it is the same experiment."""
     for scale in study.scales:
-        for spec in study.experiments(scale).values():
+        for spec in study.scales[scale].values():
             assert read_spec(spec.model_dump_json()) == spec
 
 
 @STUDIES
 def test_the_tiny_scale_needs_no_gpu_no_download_and_minutes(study: Study) -> None:
     assert 60 * study.device_hours(StudyScale.TINY) <= TINY_CORE_MINUTES
-    for spec in study.experiments(StudyScale.TINY).values():
+    for spec in study.scales[StudyScale.TINY].values():
         assert spec.resources.gpus == 0
         assert spec.workload.data.dataset in ("python-stdlib", "chats", "drawn")
         assert spec.workload.initial_weights is None
@@ -120,7 +120,7 @@ def test_theorem_1_is_trained_with_one_sample_a_step() -> None:
     """As it is stated: with more the noise of a step is smaller, and momentum harms less where a <= b."""
     subject = study("momentum-theory")
     batches = {
-        spec.workload.budget.batch_sequences for scale in subject.scales for spec in subject.experiments(scale).values()
+        spec.workload.budget.batch_sequences for scale in subject.scales for spec in subject.scales[scale].values()
     }
     assert batches == {1}
 
@@ -136,7 +136,7 @@ def test_losses_that_are_compared_are_of_tuned_rates() -> None:
 def test_studies_that_ask_for_the_same_share_the_experiment() -> None:
     """Two probes watch the same runs: the key is by content, whatever the experiment is called."""
     (first,), (second,) = (
-        study(name).experiments(StudyScale.TINY).values() for name in ("gradient-sparsity", "momentum-spectrum")
+        study(name).scales[StudyScale.TINY].values() for name in ("gradient-sparsity", "momentum-spectrum")
     )
     assert experiment_key(first) == experiment_key(second)
     keys = {experiment_key(spec) for *_, spec in parts(StudyScale.TINY)}
@@ -166,6 +166,6 @@ def test_published_results_are_small_and_of_the_specifications_that_are_there() 
         assert result is not None
         subject = study(result.study)
         assert (path.parent.name, path.name) == (subject.name.replace("-", "_"), f"result.{result.scale.value}.json")
-        planned = {part: identity(spec) for part, spec in subject.experiments(result.scale).items()}
+        planned = {part: identity(spec) for part, spec in subject.scales[result.scale].items()}
         assert {part.name: part.identity for part in result.parts} == planned
         assert judged(subject, result).answer is not ClaimVerdict.MISSING

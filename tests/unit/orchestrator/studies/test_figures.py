@@ -96,7 +96,7 @@ def theory(
     """Return the verdicts with `risk(regime, candidate, steps, seed)`; `lost`: the diverged runs by seed."""
     subject = study("momentum-theory")
     parts: list[PartResult] = []
-    for part, spec in subject.experiments(StudyScale.TINY).items():
+    for part, spec in subject.scales[StudyScale.TINY].items():
         regime, steps = part.split(", ")[0], spec.workload.budget.steps
         ends: dict[str, list[Outcome]] = {
             name: [
@@ -288,10 +288,10 @@ def planted(values: Mapping[str, str], noise: float = 0.0) -> float:
 def searched(loss: Callable[[dict[str, str], random.Random], float | None]) -> Finding:
     """All trials of the study's own sweeps; None diverged."""
     subject, parts = study("partition-search"), []
-    for name, spec in subject.experiments(StudyScale.TINY).items():
+    for name, spec in subject.scales[StudyScale.TINY].items():
         assert isinstance(spec, SweepSpec)
         chance, runs = random.Random(name), []
-        for number in range(spec.trial_count()):
+        for number in range(spec.run_count()):
             parameters = planned_parameters(spec, number)
             assert parameters is not None
             values = {role: str(parameters[f"rule:{pattern}"]) for role, pattern in PATTERNS.items()}
@@ -365,7 +365,7 @@ def test_effects_are_those_of_least_squares() -> None:
 
 def test_a_sweeps_trials_are_kept_with_their_hyperparameters() -> None:
     subject = study("partition-search")
-    spec = subject.experiments(StudyScale.TINY)["seed 1"]
+    spec = subject.scales[StudyScale.TINY]["seed 1"]
     assert isinstance(spec, SweepSpec)
     wanted = [planned_parameters(spec, number) or {} for number in range(3)]
     ends = (2.6, 2.4, DIVERGED)

@@ -16,8 +16,7 @@ from worker.meters.clock import DeviceClock
 from worker.records.protocol import Command, PointsBatch
 from worker.records.result import Observation, Point
 from worker.reporting.client import POINTS, ServiceClient, Verb
-from worker.reporting.http import HttpReporter
-from worker.reporting.outbox import BATCH_OBSERVATIONS, BATCH_OBSERVED_BYTES, Spool
+from worker.reporting.http import BATCH_OBSERVATIONS, BATCH_OBSERVED_BYTES, HttpReporter
 
 
 @pytest.fixture
@@ -163,7 +162,8 @@ def observed(step: int, probe: str = "residual", blocks: int = 1) -> Observation
 def spooled(folder: Path, attempt: int, sequence: int, points: list[Point], *observations: Observation) -> None:
     """A batch that an attempt left behind."""
     batch = PointsBatch.from_points(sequence=sequence, points=tuple(points), seen=observations)
-    Spool(folder / "spool", attempt).write(sequence, batch.body())
+    (folder / "spool").mkdir(exist_ok=True)
+    (folder / "spool" / f"a{attempt:04d}-{sequence:09d}.json").write_bytes(batch.body())
 
 
 def test_a_long_absence_with_probes_is_inherited_in_batches_that_the_service_takes(
