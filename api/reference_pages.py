@@ -79,7 +79,7 @@ def verbs() -> Iterator[str]:
             if not p.opts[0].startswith("-") and p.help:
                 takers.setdefault((p.metavar or p.name.upper(), p.help), []).append(" ".join(path[1:]))
     explained = {argument: names for argument, names in takers.items() if len(names) >= SHARED_ARGUMENT_USES}
-    yield from ("# The command line", "", WRITTEN, "", "Many commands have these arguments and options (`--help` says which):", "")
+    yield from ("# The command line", "", WRITTEN, "", "Many commands have these, as `--help` says:", "")
     rows = [
         (f"`{name}` of {', '.join(f'`{verb}`' for verb in verbs)}", help) for (name, help), verbs in explained.items()
     ]
