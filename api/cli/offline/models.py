@@ -2,6 +2,7 @@
 trained; with `--memory` what fits a card, and with `--blocks` what an optimizer keeps for every block.
 """
 
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Annotated, Literal
@@ -149,7 +150,8 @@ def count(question: FootprintQuestion) -> Footprint:
     folder = environment_settings().data_folder / "footprints"
     if (known := Footprints(folder).find(question)) is not None:
         return known
-    complain(f"counting the memory of {question.model}, once: up to a minute")
+    if sys.stderr.isatty():
+        complain(f"counting the memory of {question.model}, once: up to a minute")
     counted = answer(question)
     if counted.footprint is None:
         refuse(counted.fault or "")
