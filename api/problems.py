@@ -1,7 +1,7 @@
-"""Turn every exception into one kind of answer: RFC 9457 `application/problem+json`, readable, finite, without a stack
-trace; a browser shows the same as a page.
+"""Turn every exception into an answer in RFC 9457's `application/problem+json`, without a stack trace; a browser gets
+the same as a page.
 
-Our own errors keep their sentence. What nobody foresaw is logged with an id, and the caller gets the id alone.
+Errors of this project keep their sentence. Any other exception is logged with an id, and the caller gets the id alone.
 """
 
 import json

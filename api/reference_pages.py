@@ -79,7 +79,7 @@ def verbs() -> Iterator[str]:
             if not p.opts[0].startswith("-") and p.help:
                 takers.setdefault((p.metavar or p.name.upper(), p.help), []).append(" ".join(path[1:]))
     explained = {argument: names for argument, names in takers.items() if len(names) >= SHARED_ARGUMENT_USES}
-    yield from ("# The command line", "", WRITTEN, "", "Many commands have these arguments and options:", "")
+    yield from ("# The command line", "", WRITTEN, "", "Many commands have these, as `--help` says:", "")
     rows = [
         (f"`{name}` of {', '.join(f'`{verb}`' for verb in verbs)}", help) for (name, help), verbs in explained.items()
     ]
@@ -98,8 +98,6 @@ def verbs() -> Iterator[str]:
         own_options = [p for p in options if p.help and shared.get(_flag(p)) != p.help]
         rows += [(_flag(p), p.help + _default(p.default)) for p in own_options]
         yield from _table(("", "meaning"), rows)
-        if shared_options := [_flag(p) for p in options if p.help and p not in own_options]:
-            yield from (f"Also {', '.join(shared_options)}.", "")
 
 
 def _commands(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:

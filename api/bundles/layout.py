@@ -38,21 +38,12 @@ MOST_UNPACKED_BYTES: Final = 1 << 32
 
 
 class BundleError(Exception):
-    """A bundle is refused: the name of the check that it fails, and why."""
+    """A bundle is refused: the name of the check that it fails, why, and for each figure that does not follow from its
+    runs its path (`comparison.rows.1.difference.mean`), the stored and the recomputed value."""
 
-    def __init__(self, check: str, reason: str, differences: Sequence["FigureDifference"] = ()) -> None:
+    def __init__(self, check: str, reason: str, differences: Sequence[dict[str, Any]] = ()) -> None:
         super().__init__(f"{check}: {reason}")
         self.check, self.reason, self.differences = check, reason, tuple(differences)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FigureDifference:
-    """A stored figure that does not follow from the runs of its bundle."""
-
-    figure: str
-    """The path of the figure, such as `comparison.rows.1.difference.mean`."""
-    stored: Any
-    recomputed: Any
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from api.bundles.layout import Bundle, BundleError, FigureDifference, read_bundle, read_files, without_sentences
+from api.bundles.layout import Bundle, BundleError, read_bundle, read_files, without_sentences
 from api.bundles.signing import check_signature, predicate
 from orchestrator.errors import OrchestratorError
 from orchestrator.export.document import ExperimentDocument, document
@@ -67,8 +67,12 @@ def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:
         raise BundleError("figures", f"none follows from its runs: {type(error).__name__}: {error}{hint}") from error
     stored = without_sentences(dict(bundle.stored_figures))
     figures = tuple(_pair_figures(stored, without_sentences(recomputed.model_dump(mode="json"))))
-    if differences := [figure for figure in figures if not _is_same(figure)]:
-        listed = "; ".join(map(_difference_text, differences[:LISTED_DIFFERENCES]))
+    if differences := [figure for figure in figures if not _is_same(figure["stored"], figure["recomputed"])]:
+        listed = "; ".join(
+            f"{figure['figure']} is {json.dumps(figure['stored'])[:LISTED_CHARACTERS]} stored, "
+            f"{json.dumps(figure['recomputed'])[:LISTED_CHARACTERS]} recomputed"
+            for figure in differences[:LISTED_DIFFERENCES]
+        )
         of_all = f"{len(differences)} of {len(figures)} do not follow from its runs"
         raise BundleError("figures", f"{of_all}: {listed}{hint}", differences)
     return Verification(document=recomputed, signer=signer, is_trusted=bool(keys), figures=len(figures))
@@ -86,7 +90,7 @@ def recompute(bundle: Bundle) -> ExperimentDocument:
     return recomputed.model_copy(update={"provenance": provenance})
 
 
-def _pair_figures(stored: Any, recomputed: Any, path: str = "") -> Iterator[FigureDifference]:
+def _pair_figures(stored: Any, recomputed: Any, path: str = "") -> Iterator[dict[str, Any]]:
     """Yield each stored value with its recomputed one. Fields that only one version of the bench has are left out."""
     match stored, recomputed:
         case dict(), dict():
@@ -97,15 +101,10 @@ def _pair_figures(stored: Any, recomputed: Any, path: str = "") -> Iterator[Figu
             for index, (value, recomputed_value) in enumerate(zip(stored, recomputed, strict=True)):
                 yield from _pair_figures(value, recomputed_value, f"{path}.{index}")
         case _:
-            yield FigureDifference(figure=path, stored=stored, recomputed=recomputed)
+            yield {"figure": path, "stored": stored, "recomputed": recomputed}
 
 
-def _is_same(figure: FigureDifference) -> bool:
-    if isinstance(figure.stored, float) and isinstance(figure.recomputed, float):
-        return math.isclose(figure.stored, figure.recomputed, rel_tol=ROUNDING)
-    return bool(figure.stored == figure.recomputed)
-
-
-def _difference_text(figure: FigureDifference) -> str:
-    stored, recomputed = (json.dumps(value)[:LISTED_CHARACTERS] for value in (figure.stored, figure.recomputed))
-    return f"{figure.figure} is {stored} stored, {recomputed} recomputed"
+def _is_same(stored: Any, recomputed: Any) -> bool:
+    if isinstance(stored, float) and isinstance(recomputed, float):
+        return math.isclose(stored, recomputed, rel_tol=ROUNDING)
+    return bool(stored == recomputed)

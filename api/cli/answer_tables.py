@@ -185,7 +185,8 @@ def profile_view(report: ProfileReport) -> RenderableType:
 def judgement_view(judged: ExternalJudgement) -> RenderableType:
     """Return the objections, the table, the verdicts, and the unchecked conditions."""
     head = Text(plain(judged.experiment), style="bold")
-    head.append(f"  (logged or imported, not measured by the bench; {plain(judged.metric)})", style="yellow")
+    origin = f"  (logged or imported, not measured by the bench; {plain(judged.metric)}, lower is better)"
+    head.append(origin, style="yellow")
     columns = ("candidate", "lr", judged.metric[:24], f"Δ to {judged.baseline[:16]}", "runs", "rates")
     rows = [
         (

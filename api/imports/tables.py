@@ -4,11 +4,10 @@
     long     run, step, key, value                chart  Step, "NAME - METRIC", …
     curve    Step, Value, in a file named after its metric
 
-Runs are told apart by a column that names them, else by the columns that say candidate and seed; by a learning rate
-where it stays the same over a run, or a step comes more than once without it: else it is a schedule, which is a metric.
-Rows of the further processes of a training are left out. Curves, and rows of one run in several files, are one run in a
-folder. `hparams.yaml` beside a table, as Lightning's
-logger writes, is the configuration.
+A column with names separates runs; without one, candidate and seed do, and the learning rate if it is constant over a
+run or if steps repeat without it. A rate that changes is a schedule, so a metric. Rows of further processes of a
+training are left out. Curves, and rows of one run in several files, are one run in a folder. `hparams.yaml` beside a
+table, as Lightning's logger writes it, is the configuration.
 """
 
 import csv

@@ -1,8 +1,8 @@
 """Bound the connections of the api process: their number, and how long each may keep the process waiting.
 
-uvicorn waits for ever for the rest of a request's head, whose size it does not bound, and for a client that does not
-read its answer. Here a connection that says too little is closed, and the one that has said nothing for the longest
-time makes room for a new one, so that a client that only holds connections holds up nobody.
+uvicorn waits without limit for the rest of a request's head, for any size of it, and for clients that do not read
+their answer. This module closes connections that send too slowly, and closes the longest silent one when a new one
+needs room, so that idle clients block nobody.
 """
 
 import asyncio

@@ -5,6 +5,7 @@
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
@@ -12,7 +13,7 @@ from fastapi.responses import HTMLResponse, Response, StreamingResponse
 
 from dashboards.files.publication import run_table_csv
 from dashboards.render import page, refused_page
-from dashboards.text.words import field_value
+from dashboards.text.words import field_title, field_value
 from orchestrator.run_table.fields import (
     DEFAULT_COLUMNS,
     DOCUMENTS,
@@ -31,6 +32,8 @@ LONGEST_NAME = 40
 """Characters of an unknown parameter that are repeated."""
 MOST_NAMED = 8
 PARAMETERS = ("q", "columns", "sort", "group", "after")
+GROUPINGS = (("", "every run"), ("experiment model steps_total candidate lr", "means over seeds"))
+"""The groups that the page offers as links, with their names; others are typed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +55,10 @@ class TableView:
         unknown = tuple(name for name in parameters if name not in PARAMETERS)
         return cls(**{name: parameters.get(name, "").strip()[:LONGEST_TEXT] for name in PARAMETERS}, unknown=unknown)
 
-    def query(self) -> str:
-        """Return the query of a URL for this view, `?` included."""
-        return "?" + urlencode({name: value for name in PARAMETERS if (value := getattr(self, name))})
+    def query(self, **changes: Any) -> str:
+        """Return the query of a URL for this view with these changes, `?` included."""
+        view = replace(self, **changes)
+        return "?" + urlencode({name: value for name in PARAMETERS if (value := getattr(view, name))})
 
     def table_query(self) -> TableQuery:
         """Return the question to the table. Raises `FilterError`, also for parameters that nothing reads."""
@@ -67,19 +71,11 @@ class TableView:
     def sorted_by(self, name: str) -> str:
         """Return the address of the same sorted by that field, turned round where it is already; from the first page
         on."""
-        return replace(self, sort=f"-{name}" if self.sort == name else name, after="").query()
+        return self.query(sort=f"-{name}" if self.sort == name else name, after="")
 
     def narrowed_to(self, condition: str) -> str:
         """Return the address of one group of it, without groups."""
-        return replace(self, q=f"({self.q}) and {condition}" if self.q else condition, group="", after="").query()
-
-    def first_page(self) -> str:
-        """Return the address of its first page."""
-        return replace(self, after="").query()
-
-    def page_behind(self, cursor: str) -> str:
-        """Return the address of its next page."""
-        return replace(self, after=cursor).query()
+        return self.query(q=f"({self.q}) and {condition}" if self.q else condition, group="", after="")
 
 
 def all_runs_pages(table: RunTable) -> APIRouter:
@@ -102,7 +98,7 @@ def all_runs_pages(table: RunTable) -> APIRouter:
             fault = str(error)
         if len(table_rows) > ROWS_SHOWN:
             table_rows = table_rows[:ROWS_SHOWN]
-            following = view.page_behind(table_rows[-1].cursor())
+            following = view.query(after=table_rows[-1].cursor())
         fields = query.group
         return page(
             "runs/all_runs.html",
@@ -117,6 +113,8 @@ def all_runs_pages(table: RunTable) -> APIRouter:
             named=tuple(NAMED_FIELDS),
             documents=DOCUMENTS,
             default_columns=" ".join(DEFAULT_COLUMNS),
+            groupings=[(view.query(group=group, after=""), text, view.group == group) for group, text in GROUPINGS],
+            field_title=field_title,
             field_value=field_value,
         )
 

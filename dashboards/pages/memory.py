@@ -14,7 +14,6 @@ from orchestrator.specs.footprints import (
     footprint_question,
 )
 from worker.catalog import presets
-from worker.footprint.process import FootprintQuestion
 from worker.records.footprint import CardFit, Footprint, OptimizerFootprint
 from worker.spec.parts import Precision
 
@@ -42,7 +41,8 @@ def memory_pages(footprints: Footprints) -> APIRouter:
     ) -> HTMLResponse:
         try:
             card_gib = _card_gib(card, ranks)
-            question = _question(model, rank, dtype, ranks, None if card_gib is None else precision)
+            card_precision = None if card_gib is None else precision
+            question = footprint_question(model, float(rank) if rank else None, dtype or None, ranks, card_precision)
             answer = footprints.ask(question)
         except (KeyError, ValueError):
             return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
@@ -73,11 +73,6 @@ def _card_gib(card: str, ranks: int) -> float | None:
     if card_gib is not None and not 0 < card_gib <= MOST_GIB:
         raise ValueError(card)
     return card_gib
-
-
-def _question(model: str, rank: str, dtype: str, ranks: int, precision: Precision | None = None) -> FootprintQuestion:
-    """Return the question; raises `KeyError` or `ValueError` if nothing can answer it."""
-    return footprint_question(model, float(rank) if rank else None, dtype or None, ranks, precision)
 
 
 def _fits(footprint: Footprint, card_gib: float) -> tuple[tuple[CardFit, CardFit], ...]:

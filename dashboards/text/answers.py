@@ -60,7 +60,9 @@ def law_headline(report: FitReport) -> str:
     fitted = [fit for fit in report.fits if fit.coefficients]
     if not fitted:
         return report.fits[0].verdict if report.fits else "No candidate appears in every experiment."
-    parts = [f"{fit.title}: {f'no law found, {fit.no_law}' if fit.no_law else _exponents(fit)}" for fit in fitted]
+    if all(fit.no_law for fit in fitted):
+        return "No law found; the verdicts below say why."
+    parts = [f"{fit.title}: {'no law found' if fit.no_law else _exponents(fit)}" for fit in fitted]
     return formats.sentence(f"{'; '.join(parts)}.")
 
 

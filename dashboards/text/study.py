@@ -109,8 +109,8 @@ HEAD = """# What was reproduced
 
 {counts}
 
-What to tell a colleague, of models of 0.08 to 0.9 million parameters on two CPU cores. Nothing here is evidence for
-large models. Losses are in nats.
+In short, for models of 0.08 to 0.9 million parameters on two CPU cores, which is no evidence for large models. Losses
+are in nats.
 
 1. **Memory.** AdaPM keeps 57 % of AdamW's optimizer state and AdaPM-mini 7 %, as the paper says within two points.
 2. **Short training** (2 tokens per parameter). AdaPM ends 0.045 lower than AdamW. AdaPM-mini is undecided.

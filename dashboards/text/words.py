@@ -467,6 +467,14 @@ def _seeds(count: int | None) -> str:
     return "more than a thousand seeds" if count is None else pluralize(count, "seed")
 
 
+def field_title(field: RunField) -> str:
+    """Return the heading of a field of the table of all runs: its name in full words."""
+    if field.document:
+        return field.name
+    words = {"lr": "learning rate", "val": "validation", "created": "submitted", "at": ""}
+    return " ".join(filter(None, (words.get(word, word) for word in field.name.split("_")))).capitalize()
+
+
 def field_value(field: RunField, value: Value) -> str:
     """Return a field of the table of all runs."""
     if value is None:

@@ -92,11 +92,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         ),
         unchecked=tuple(_unchecked_sentences(runs, judged)),
         rows=tuple(judged),
-        notes=(
-            *chosen,
-            f"Judged by {metric}, as a loss: less is better. Log the negative of a metric of which more is better.",
-            *loss_notes(design, rows),
-        )[:MOST_NOTES],
+        notes=(*chosen, *loss_notes(design, rows))[:MOST_NOTES],
     )
 
 
@@ -436,11 +432,11 @@ def _unchecked_sentences(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandi
         yield f"that equal steps are equal budgets: log the metric `{TOKENS}`"
     if sources := sorted({run.source for run in runs} & END_UNKNOWN):
         yield f"that runs imported from {' and '.join(sources)} had ended: such files do not say so"
-    yield "that every loss was taken on the same validation text, and how far another text would move differences"
+    yield "that every loss was taken on the same validation text, and on enough of it"
     yield "that no run was left out, and no other setting was tuned: the bench sees only what was logged"
     yield (
-        "that the number of seeds was fixed before any result was seen: whoever looks after 3, 4, … 10 seeds and stops "
-        "at a verdict tells equal candidates apart in 17 % instead of 5 %"
+        "that the number of seeds was fixed before any result was seen: if seeds are added until there is a verdict, "
+        "equal candidates look different in 17 % instead of 5 %"
     )
 
 

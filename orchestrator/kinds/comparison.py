@@ -513,7 +513,7 @@ def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuni
             allowed = f"has {count} of the {largest_count} rates that others get; give all the same number"
             faults.append((location, list(candidate.learning_rates), allowed))
     if tuning and (shared := sorted({*tuning.seeds} & {*seeds})):
-        allowed = f"must share no seed with seeds, which has {', '.join(map(str, shared))} too: it would be flattered"
+        allowed = f"must share no seed with seeds, which has {', '.join(map(str, shared))} too; use others for tuning"
         faults.append((("tuning", "seeds"), list(tuning.seeds), allowed))
     if tuning and len(seeds) % tuning.replicates:
         allowed = (

@@ -39,7 +39,7 @@ NAMED_FIELDS: dict[str, FieldKind] = (
 DOCUMENTS = ("spec", "result", "config", "metric")
 """The documents whose parts are fields: `spec.optimizer.lr`, `result.verdict`, an external run's `config.width`,
 `metric.val/loss`."""
-DEFAULT_COLUMNS = ("candidate", "val_loss", "lr", "seed", "state", "step", "experiment", "model", "created_at")
+DEFAULT_COLUMNS = ("experiment", "candidate", "lr", "seed", "val_loss", "state", "created_at")
 
 
 class FilterError(OrchestratorError):

@@ -3,7 +3,6 @@
 """
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,9 +25,6 @@ AddedLabels = Annotated[list[str] | None, typer.Option("--label", help="Add this
 RemovedLabels = Annotated[list[str] | None, typer.Option("--unlabel", help="Remove this label; repeatable.")]
 NoteText = Annotated[str | None, typer.Option("--note", help="Write this note, in Markdown; everybody can read it.")]
 ClearNote = Annotated[bool, typer.Option("--clear-note", help="Remove the note.")]
-NoteFile = Annotated[
-    Path | None, typer.Option("--note-file", help="Read the note from this file; - is standard input.")
-]
 Name = Annotated[str | None, typer.Option("--name", help="The clone's name; default: the original's.")]
 MoreSeeds = Annotated[
     int | None,
@@ -168,21 +164,18 @@ def edit(
     label: AddedLabels = None,
     unlabel: RemovedLabels = None,
     note: NoteText = None,
-    note_file: NoteFile = None,
     clear_note: ClearNote = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Add or remove labels of an experiment, and write its note; `ls --label` finds it, `show` prints the note."""
-    if sum((note is not None, note_file is not None, clear_note)) > 1:
-        refuse("give one of --note, --note-file and --clear-note")
-    if note_file is not None:
-        note = _read_note(note_file)
+    if note is not None and clear_note:
+        refuse("give one of --note and --clear-note")
     if note is not None and not note.strip():
         refuse("the text is empty; nothing was changed. --clear-note removes the note")
     writes_note = note is not None or clear_note
     if not label and not unlabel and not writes_note:
-        refuse("nothing to change: give --label, --unlabel, --note, --note-file or --clear-note")
+        refuse("nothing to change: give --label, --unlabel, --note or --clear-note")
     with open_client(url) as client:
         experiment: Listed = find_experiment(client, id)
         if isinstance(experiment, ExternalExperiment):
@@ -203,11 +196,3 @@ def edit(
         print(plain(f"experiment {experiment.id}: {', '.join(experiment.labels) or 'no labels'}"))
     if writes_note:
         print(f"experiment {experiment.id}: the note is {'removed' if clear_note else 'written'}")
-
-
-def _read_note(file: Path) -> str:
-    """Return the note in a file, or on standard input; ends the command where there is none."""
-    try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        refuse(f"{file}: {error}")

@@ -80,18 +80,16 @@ def follow(client: Client, experiment_id: str, check: Callable[[], None] = lambd
 
 
 def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...], hindrance: str | None) -> str:
-    """`3/12 runs, 27 %; 21,500 tokens/s; about 2 min 40 s left; adapm lr 0.004 seed 1: step 120/240 loss 2.61`, and
-    why the service begins no run, if anything is in the way."""
-    counts, progress = experiment.counts, experiment.progress
-    share = progress.steps_done / progress.steps_total if progress.steps_total else 0.0
-    parts = [f"{counts.ended()}/{experiment.runs_planned()} runs, {share:.0%}"]
-    if progress.tokens_per_second:
-        parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
+    """Return `3/12 runs ended; about 2 min 40 s left; 21,500 tokens/s; training adapm lr 0.004 seed 1 (step 120/240,
+    loss 2.610)`, and why the service begins no run, if anything is in the way."""
+    parts = [f"{experiment.counts.ended()}/{experiment.runs_planned()} runs ended"]
     if duration := time_left(experiment):
         parts.append(f"{duration} left")
+    if experiment.progress.tokens_per_second:
+        parts.append(f"{experiment.progress.tokens_per_second:,.0f} tokens/s")
     at_work = [
-        f"{plain(run.candidate)} lr {run.lr:g} seed {run.seed}: step {run.step}/{run.steps_total}"
-        + ("" if run.last_train_loss is None else f" loss {run.last_train_loss:.3f}")
+        f"training {plain(run.candidate)} lr {run.lr:g} seed {run.seed} (step {run.step}/{run.steps_total}"
+        + (")" if run.last_train_loss is None else f", loss {run.last_train_loss:.3f})")
         for run in runs
         if run.status in LIVE
     ]

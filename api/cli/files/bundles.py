@@ -1,7 +1,6 @@
 """`publish ID`: a finished experiment as a signed folder. `verify DIR`: whether it can be believed. `board DIR`: a page
 of the verdicts of many."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,8 +65,8 @@ def verify(folder: Folder, signer: Signers = None, json: Json = False) -> None:
         verified = verify_bundle(folder, _fingerprints(signer))
     except BundleError as error:
         if json:
-            differences = [asdict(figure) for figure in error.differences]
-            print_json({"verified": False, "check": error.check, "reason": error.reason, "differences": differences})
+            refusal = {"check": error.check, "reason": error.reason, "differences": error.differences}
+            print_json({"verified": False, **refusal})
         complain(f"refused: {error}")
         raise typer.Exit(FAILED) from None
     if json:

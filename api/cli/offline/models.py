@@ -2,6 +2,7 @@
 trained; with `--memory` what fits a card, and with `--blocks` what an optimizer keeps for every block.
 """
 
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Annotated, Literal
@@ -9,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from api.cli.console import Json, console, fail, print_json, refuse, text_table
+from api.cli.console import Json, complain, console, fail, print_json, refuse, text_table
 from api.cli.settings import environment_settings
 from api.records import model_info
 from dashboards.text import formats
@@ -149,6 +150,8 @@ def count(question: FootprintQuestion) -> Footprint:
     folder = environment_settings().data_folder / "footprints"
     if (known := Footprints(folder).find(question)) is not None:
         return known
+    if sys.stderr.isatty():
+        complain(f"counting the memory of {question.model}, once: up to a minute")
     counted = answer(question)
     if counted.footprint is None:
         refuse(counted.fault or "")

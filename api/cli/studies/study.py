@@ -59,9 +59,6 @@ Url = Annotated[
     typer.Option("--url", help="The service to use; default: the one on the data folder, or a temporary one."),
 ]
 Out = Annotated[Path | None, typer.Option("-o", "--out", help="Write the report into this file.")]
-Results = Annotated[
-    Path | None, typer.Option("--results", help="Folder of results; default: studies in the data folder.")
-]
 
 STYLES = {"good": "green", "warn": "yellow", "bad": "red", "wait": "dim"}
 """The colour of a verdict by its tone."""
@@ -72,7 +69,7 @@ verbs = typer.Typer(name="study", help="Does the paper hold? Run studies, each t
 @verbs.command(name="ls")
 def list_studies(name: Name = None, json: Json = False, data: Data = None) -> None:
     """List the studies with their results, yours or published; or show one with all of its figures."""
-    folder = _results_folder(None, data)
+    folder = _results_folder(data)
     if name is not None:
         (study,) = _studies([name], folder)
         report = summary(study, folder)
@@ -119,9 +116,9 @@ def run(
 
 
 @verbs.command()
-def report(out: Out = None, results: Results = None, data: Data = None) -> None:
+def report(out: Out = None, data: Data = None) -> None:
     """Write the reproduction report in Markdown: every claim with its measurement, verdict and machine."""
-    folder = _results_folder(results, data)
+    folder = _results_folder(data)
     text = reproduction([summary(study, folder) for study in registry.all_studies(folder)])
     if out is None:
         print(text, end="")
@@ -149,8 +146,8 @@ def _studies(names: Sequence[str], folder: Path, *, register: bool = False) -> l
     return studies
 
 
-def _results_folder(folder: Path | None, data: Path | None) -> Path:
-    return folder or (data or environment_settings().data_folder) / "studies"
+def _results_folder(data: Path | None) -> Path:
+    return (data or environment_settings().data_folder) / "studies"
 
 
 class StudyRunner:

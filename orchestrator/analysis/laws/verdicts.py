@@ -176,7 +176,7 @@ def _notes_on_budgets(rows: Sequence[CandidateFit], form: LawForm) -> Iterator[s
     if left_out := {point.cell() for row in rows for point in row.points if not point.is_in_law}:
         noun = ("size at its largest budget", "budget at its largest size")[axis]
         cells = pluralize(len(left_out), "other cell")
-        yield f"The law has each {noun}, without {cells}; three sizes at three budgets tell one of both."
+        yield f"The law has each {noun}, without {cells}; a law in size and tokens needs three of each."
     other_amounts = [point.cell()[1 - axis] for row in rows for point in row.points if point.is_in_law]
     if other_amounts and max(other_amounts) > SAME_BUDGET * min(other_amounts):
         yield ("Tokens change with the model: alpha", "The model changes with the tokens: beta")[axis] + (

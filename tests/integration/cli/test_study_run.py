@@ -89,7 +89,7 @@ def test_three_studies_end_with_verdicts_and_a_report(service: Service, tmp_path
     assert "gradient-sparsity: submitted" in text
     repeat = said("run", "gradient-sparsity", "--url", service.url, "--json")
     assert "gradient-sparsity: using" in repeat.stderr
-    assert "3/3 runs, 100%" in repeat.stderr
+    assert "3/3 runs ended" in repeat.stderr
     (answer,) = json.loads(repeat.stdout)
     assert (answer["study"], answer["scale"]) == ("gradient-sparsity", "tiny")
     assert answer["finding"]["answer"] in ("supported", "contradicted", "undecided")

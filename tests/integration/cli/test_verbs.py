@@ -194,7 +194,7 @@ def test_watch_ends_with_the_experiment_and_tells_by_its_exit_code_that_runs_are
     cli("cancel", experiment_id)
     result = cli("watch", experiment_id)
     assert result.exit_code == 1
-    assert "4/4 runs" in result.stdout
+    assert "4/4 runs ended" in result.stdout
     assert json.loads(cli("watch", experiment_id, "--json").stdout)["counts"]["by_status"] == {"cancelled": 4}
 
 

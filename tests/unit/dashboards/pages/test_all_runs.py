@@ -31,7 +31,7 @@ def test_the_table_of_all_runs_is_filtered_sorted_grouped_and_downloaded(
         grouped = browser.get("/runs?group=candidate").text
         assert grouped.count(">60</td>") == 2 and "candidate%22+%3D+%22lion" in grouped
         several = browser.get("/runs?group=candidate+lr").text
-        assert "candidate%22+%3D+%22lion" in several and "and+%22lr%22" in several and "Highest val_loss" in several
+        assert "candidate%22+%3D+%22lion" in several and "and+%22lr%22" in several and "Mean validation loss" in several
         monkeypatch.setattr("orchestrator.store.run_table.MOST_GROUPS", 1)
         cut = browser.get("/runs?group=candidate").text
         assert cut.count(">60</td>") == 1

@@ -85,6 +85,6 @@ def test_a_file_of_ones_own_is_read_before_anything_runs(tmp_path: Path) -> None
 
 
 def test_the_published_report_is_that_of_the_published_results(tmp_path: Path) -> None:
-    """Whoever changes a study or its results writes the report anew: study report --results EMPTY -o."""
+    """Whoever changes a study or its results writes the report anew: study report --data EMPTY -o."""
     document = REPOSITORY / "docs" / "reproduction.md"
-    assert cli("report", "--results", tmp_path).stdout == document.read_text(encoding="utf-8")
+    assert cli("report", "--data", tmp_path).stdout == document.read_text(encoding="utf-8")
