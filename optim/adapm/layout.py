@@ -22,7 +22,7 @@ from torch import Tensor
 from ..plan.blocks import BlockPlan, FirstMoment, SecondMoment
 from ..plan.sharding import is_distributed
 from . import devices
-from .groups import Group, ParamSlice, cut_parameter, hold_state, hold_together, make_units
+from .groups import Group, ParamSlice, cut_parameter, hold_state, hold_together, make_units, runs
 from .sharded import needs_exchange
 
 STEP, MASTER_WEIGHT = "step", "master_weight"
@@ -159,7 +159,8 @@ def _make_bucket(
     # On the CPU, as torch's own counters: reading it must not wait for the device.
     device = first.parameter.device if first.options["capturable"] else torch.device("cpu")
     owners = [(moving[position].state, STEP) for position, _ in members]
-    counters = hold_together(owners, (), torch.empty(0, dtype=torch.float32, device=device))
+    like = torch.empty(0, dtype=torch.float32, device=device)
+    counters = [hold_together(owners[run.start : run.stop], (), like) for run in runs(owners)]
     fused: dict[bool, list[ParamSlice]] = {True: [], False: []}
     slices, shared = list[ParamSlice](), list[ParamSlice]()
     for position, trained in members:
@@ -182,7 +183,7 @@ def _make_bucket(
         options=first.options,
         counters=counters,
         counter=first.state[STEP],
-        fused=[Group(parts, hold_state(parts, apart=True)) for parts in fused.values() if parts],
+        fused=[Group(parts, hold_state(parts, by_address=True)) for parts in fused.values() if parts],
         units=[*make(slices), *([shared_unit] if shared else [])],
     )
 
