@@ -380,14 +380,10 @@ def _square_sums(group: Group, gradients: Sequence[Tensor]) -> Tensor:
     if axis == 0:
         norms: Tensor = torch.linalg.vector_norm(gradient, dim=-1, dtype=compute)
         return norms.square_()
-    if group.is_compiled:
-        return compiled.column_square_sums(gradient)
-    if gradient.ndim > 2:  # several blocks, no larger than a chunk
-        return gradient.to(compute).square().sum(dim=-2)
     # torch's norm is as fast as reading along a row, and slower than this loop down a column.
-    total = gradient.new_zeros(gradient.shape[1], dtype=compute)
-    for rows in row_chunks(gradient):
-        total.add_(gradient[rows].to(compute).square().sum(dim=0))
+    total = gradient.new_zeros((*gradient.shape[:-2], gradient.shape[-1]), dtype=compute)
+    for rows in row_chunks(gradient) if gradient.ndim == 2 else [...]:  # several blocks are no larger than a chunk
+        total.add_(gradient[rows].to(compute).square().sum(dim=-2))
     return total
 
 
@@ -433,20 +429,16 @@ def _descend(
     exact = join(weights).to(numerator.dtype)
     if block.decays and decay != 0.0:
         exact.mul_(1.0 - lr * decay)
-    scale, full = lr / settings.momentum_debias, block.first_moment is FirstMoment.FULL
-    if isinstance(lr, Tensor) or isinstance(scale, Tensor):  # which torch's operators of several steps do not take
-        update = numerator / divisor
-        if not full and clip is not None:
-            update.clamp_(-clip, clip)
-        exact.sub_(update.mul_(scale if full else lr))
-    elif full:
-        exact.addcdiv_(numerator, divisor, value=-scale)
+    full = block.first_moment is FirstMoment.FULL
+    scale = lr / settings.momentum_debias if full else lr
+    shared = block.second_moment is not SecondMoment.ELEMENT  # then other rows may need the divisor again
+    update = torch.div(numerator, divisor, out=None if shared else divisor)
+    if not full and clip is not None:
+        update.clamp_(-clip, clip)
+    if isinstance(scale, Tensor):  # which torch's operators of several steps do not take
+        exact.sub_(update.mul_(scale))
     else:
-        shared = block.second_moment is not SecondMoment.ELEMENT  # then other rows may need the divisor again
-        update = torch.div(numerator, divisor, out=None if shared else divisor)
-        if clip is not None:
-            update.clamp_(-clip, clip)
-        exact.add_(update, alpha=-lr)
+        exact.add_(update, alpha=-scale)
     return exact
 
 
