@@ -22,7 +22,6 @@ planning, saving, loading.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter, eq, itemgetter
 from types import ModuleType
@@ -167,8 +166,6 @@ class AdaPM(ClosureStep):
         self._heads, self._planning = heads, planning if plan is None else None
         self._plan_missing(dict(names(groups)))
         self.compile = compile
-        self._captured: set[Tensor] = set()
-        """What graphs read."""
         self._group_names: list[tuple[str, ...]] = []
         super().__init__(groups, defaults)
 
@@ -231,8 +228,10 @@ class AdaPM(ClosureStep):
         moving: list[Tensor] = [parameter.grad for parameter in parameters]
         if not moving:
             return
+        if devices.is_capturing():
+            self._refuse_capture_of_host_numbers()
         layout = self._layout_of(parameters, moving)
-        with self._recording(layout), devices.exact_products(moving[0].device) as precision:
+        with devices.exact_products(moving[0].device) as precision:
             layout.follow_weights()
             for bucket in layout.buckets:
                 counter = bucket.counter if bucket.options["capturable"] else None
@@ -257,7 +256,6 @@ class AdaPM(ClosureStep):
         if layout is not None and layout.holds(facts, parameters, self.state):
             return layout
         if devices.is_capturing():
-            self._refuse_capture_of_host_numbers()
             raise RuntimeError(
                 f"take three steps of {type(self).__name__} with all gradients before a CUDA graph captures one: the "
                 f"first of a training, or after loading a state, make what later ones use, and compile their kernels"
@@ -279,26 +277,17 @@ class AdaPM(ClosureStep):
         compiles = compiled.should_compile(self.compile, sum(self.plan.elements.values()), device)
         return Layout(self.plan, moving, facts, self.state, compiles=compiles)
 
-    @contextmanager
-    def _recording(self, layout: Layout) -> Iterator[None]:
-        """Check within the block that a CUDA graph can capture this step, if one does, and keep the memory that it
-        reads."""
-        if not devices.is_capturing():
-            yield
-            return
-        self._refuse_capture_of_host_numbers()
-        name = type(self).__name__
-        for bucket in layout.buckets:
-            if isinstance(lr := bucket.options["lr"], Tensor):
-                if lr.device.type == "cpu" and any(parameter.device.type != "cpu" for parameter in layout.parameters):
-                    raise RuntimeError(f"a learning rate on the CPU is not read by a CUDA graph; give {name} one there")
-                self._captured.add(lr)
-        with devices.record_constants(self._captured):
-            yield
-
     def _refuse_capture_of_host_numbers(self) -> None:
-        if not all(group["capturable"] for group in self.param_groups):
-            raise RuntimeError(f"a CUDA graph can capture a step of {type(self).__name__} only with capturable=True")
+        name = type(self).__name__
+        for group in self.param_groups:
+            if not group["capturable"]:
+                raise RuntimeError(f"a CUDA graph can capture a step of {name} only with capturable=True")
+            if (
+                isinstance(lr := group["lr"], Tensor)
+                and lr.is_cpu
+                and not all(value.is_cpu for value in group["params"])
+            ):
+                raise RuntimeError(f"a learning rate on the CPU is not read by a CUDA graph; give {name} one there")
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
@@ -436,7 +425,7 @@ class AdaPM(ClosureStep):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._layout, self._captured = None, set()
+        self._layout = None
 
     def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
         """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""

@@ -81,29 +81,6 @@ void move(ptrdiff_t rows, ptrdiff_t columns, float *weight, ptrdiff_t weight_str
         }
     }
 }
-
-/* The sum of squares of each column; of 32 rows at a time, since sums of many small numbers lose digits. */
-void column_square_sums(ptrdiff_t rows, ptrdiff_t columns, const float *matrix, ptrdiff_t stride, float *sums,
-                        int threads)
-{
-    enum { WIDTH = 256, DEPTH = 32 };
-#pragma omp parallel for num_threads(threads)
-    for (ptrdiff_t first = 0; first < columns; first += WIDTH) {
-        const ptrdiff_t width = columns - first < WIDTH ? columns - first : WIDTH;
-        float total[WIDTH] = {0};
-        for (ptrdiff_t top = 0; top < rows; top += DEPTH) {
-            const ptrdiff_t end = rows - top < DEPTH ? rows : top + DEPTH;
-            float part[WIDTH] = {0};
-            for (ptrdiff_t i = top; i < end; i++)
-                for (ptrdiff_t j = 0; j < width; j++)
-                    part[j] += matrix[i * stride + first + j] * matrix[i * stride + first + j];
-            for (ptrdiff_t j = 0; j < width; j++)
-                total[j] += part[j];
-        }
-        for (ptrdiff_t j = 0; j < width; j++)
-            sums[first + j] = total[j];
-    }
-}
 """
 
 
@@ -190,8 +167,7 @@ def library() -> ctypes.CDLL | None:
     size, address, number = ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_int
     pairs: list[Any] = [address, size] * 5
     loaded.move.argtypes = [size, size, *pairs, number, address, number]
-    loaded.column_square_sums.argtypes = [size, size, address, size, address, number]
-    loaded.move.restype = loaded.column_square_sums.restype = None
+    loaded.move.restype = None
     return loaded
 
 
@@ -221,14 +197,6 @@ def move(
     code = library()
     assert code is not None
     code.move(rows, columns, *parts, by_row, numbers.data_ptr(), torch.get_num_threads())
-
-
-def column_square_sums(matrix: Tensor) -> Tensor:
-    """Return the sums of the squares of each column of m × n."""
-    sums, code = torch.empty(matrix.shape[1]), library()
-    assert code is not None
-    code.column_square_sums(*matrix.shape, *_address_and_stride(matrix), sums.data_ptr(), torch.get_num_threads())
-    return sums
 
 
 def _address_and_stride(tensor: Tensor | None) -> tuple[int | None, int]:

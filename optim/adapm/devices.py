@@ -42,19 +42,8 @@ def is_capturing() -> bool:
     return initialized and torch.cuda.is_current_stream_capturing()
 
 
-_recorded: set[Tensor] | None = None
-
-
-@contextmanager
-def record_constants(into: set[Tensor]) -> Iterator[None]:
-    """Add every tensor of `cache_tensors` to `into` within the block: the memory that a graph reads stays as long as
-    the set."""
-    global _recorded
-    _recorded = into
-    try:
-        yield
-    finally:
-        _recorded = None
+_READ_BY_GRAPHS: set[Tensor] = set()
+"""Tensors that a CUDA graph may read at any time: their memory stays as long as the process."""
 
 
 class _TensorCache:
@@ -66,12 +55,12 @@ class _TensorCache:
         tensor = self._kept.get(key)
         if tensor is None:
             tensor = self._make(*key)
-            if _recorded is None:
+            if type(tensor) is Tensor and not is_capturing():  # torch's fake ones have no values, either
                 if len(self._kept) >= self._maxsize:
                     self._kept.pop(next(iter(list(self._kept))), None)
                 self._kept[key] = tensor
-        if _recorded is not None:
-            _recorded.add(tensor)
+        elif is_capturing():
+            _READ_BY_GRAPHS.add(tensor)
         return tensor
 
     def cache_clear(self) -> None:

@@ -16,6 +16,8 @@ Groups are bounded, so that what a step takes for a while does not grow with a m
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
+from math import prod
 from types import ModuleType
 
 import torch
@@ -78,16 +80,14 @@ class Group:
     """Like blocks that move together."""
 
     slices: Sequence[ParamSlice]
-    state: Mapping[str, Sequence[Stored]]
-    """The state by the names of `Block.state_shapes`: one tensor B × …, without B for a single block; or one for each
-    block if blocks that do not move now have their state in the same memory."""
+    state: Mapping[str, Stored]
+    """The state that is one tensor, by the names of `Block.state_shapes`: B × …, without B for a single block."""
     limit: int = 0
     """The most elements of a block that are worked on at a time."""
     kernels: ModuleType | None = None
     """`kernels.py`, where its kernel moves the blocks."""
     is_compiled: bool = False
     """Whether C moves the block."""
-
     is_stack: bool = False
     """Whether the blocks are neighbours of one stack, which is the batch where it lies."""
 
@@ -106,15 +106,15 @@ class Group:
             self._views = [(first.index, partial(_view_stack, first.block, count))]
         self.compute = torch.promote_types(first.weight.dtype, torch.float32)
         """Type of the arithmetic."""
+        self.averages, self.moments = (
+            [part.state[part.block.key(name)] for part in self.slices if name in part.block.state_shapes]
+            for name in ("exp_avg", "exp_avg_sq")
+        )
+        """m and v of each block, where they are kept."""
 
     def gather(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Return G of each block, or of all blocks of a stack, from the gradients of the parameters that move."""
         return [gradients[index] if view is None else view(gradients[index]) for index, view in self._views]
-
-    def plain_state(self, name: str) -> list[Tensor]:
-        """Return the state of that name of each block, which is not in 8 bits; nothing where there is none."""
-        tensors = [stored for stored in self.state.get(name, ()) if isinstance(stored, Tensor)]
-        return [*tensors[0].unbind()] if 0 < len(tensors) < len(self.slices) else tensors
 
 
 def _view_stack(first: Block, count: int, tensor: Tensor) -> Tensor:
@@ -159,20 +159,20 @@ def make_units(slices: Sequence[ParamSlice], *, largest: int, compiles: bool) ->
         if is_compiled:
             limit = min(max(largest, ALWAYS_ELEMENTS), devices.COMPILED_CHUNK_ELEMENTS)
         share = max(1, needed) / allowed
-        # One tensor of what a kernel moves where it lies would be a second copy of it after loading.
-        is_apart = kernels is not None and _is_not_low_rank(members)
-        start = 0
-        while start < len(members):
-            if room < share:
-                units.append([])
-                room = 1.0
-            together = members[start : start + (1 if is_compiled else max(1, int(room / share)))]
-            first, last = (part.block.index or 0 for part in (together[0], together[-1]))
-            is_stack = kernels is None and kind[-1] is not None and last - first == len(together) - 1 > 0
-            state = hold_state(together, apart=is_apart)
-            units[-1].append(Group(together, state, limit, kernels, is_compiled, is_stack))
-            room -= len(together) * share
-            start += len(together)
+        smallest = min(block.state_shapes, key=lambda name: prod(block.state_shapes[name]))  # one tensor, if any is
+        for run in runs([(part.state, part.block.key(smallest)) for part in members]):
+            together = members[run.start : run.stop]
+            while together:
+                if room < share:
+                    units.append([])
+                    room = 1.0
+                count = 1 if is_compiled else max(1, int(room / share))
+                chosen, together = together[:count], together[count:]
+                first, last = (part.block.index or 0 for part in (chosen[0], chosen[-1]))
+                is_stack = kernels is None and kind[-1] is not None and last - first == len(chosen) - 1 > 0
+                state = hold_state(chosen, by_address=kernels is not None)
+                units[-1].append(Group(chosen, state, limit, kernels, is_compiled, is_stack))
+                room -= len(chosen) * share
     return units
 
 
@@ -193,21 +193,28 @@ def _suits_c(block: Block, weight: Tensor) -> bool:
     return suits and compiled.is_worth_compiling(block.shape, weight)
 
 
-def hold_state(slices: Sequence[ParamSlice], *, apart: bool = False) -> Mapping[str, Sequence[Stored]]:
-    """Return the state of a group of these slices by name, which is zero where there is none yet.
+def hold_state(slices: Sequence[ParamSlice], *, by_address: bool = False) -> Mapping[str, Stored]:
+    """Allocate the state of like slices, zero where there is none yet; return what is one tensor of all, by name.
 
     Args:
-        slices: Alike; of any shapes if `apart`.
-        apart: Whether every block has tensors of its own, and not all one of each name.
+        slices: Alike; of any shapes, where both moments are as large as the block and found by address.
+        by_address: Whether moments as large as the block are moved where they lie: joined they would be copied after
+            loading.
     """
-    held: dict[str, list[Tensor]] = {name: [] for name in slices[0].block.state_shapes}
-    for members in [[part] for part in slices] if apart else [slices]:
-        block, portion = members[0].block, members[0].portion
-        for name, tensors in held.items():
-            owners = [(part.state, part.block.key(name)) for part in members]
-            like = torch.empty(0, dtype=block.state_dtypes[name], device=members[0].weight.device)
-            tensors += hold_together(owners, state_shape(block, name, portion), like)
-    return _pair_with_scales(held)
+    block, joined = slices[0].block, dict[str, Tensor]()
+    for name, dtype in block.state_dtypes.items():
+        like = torch.empty(0, dtype=dtype, device=slices[0].weight.device)
+        if by_address and name in ("exp_avg", "exp_avg_sq") and block.state_shapes[name] == block.shape:
+            for part in slices:
+                shape = state_shape(part.block, name, part.portion)
+                hold_together([(part.state, part.block.key(name))], shape, like)
+        else:
+            owners = [(part.state, part.block.key(name)) for part in slices]
+            joined[name] = hold_together(owners, state_shape(block, name, slices[0].portion), like)
+    return {
+        name: EightBit(tensor, joined[f"{name}{SCALE}"]) if f"{name}{SCALE}" in joined else tensor
+        for name, tensor in joined.items()
+    }
 
 
 def state_shape(block: Block, name: str, portion: Portion | None) -> tuple[int, ...]:
@@ -235,54 +242,45 @@ def followed_axes(block: Block, name: str) -> tuple[int | None, ...]:
     return tuple(range(len(block.shape)))
 
 
-def hold_together(
-    owners: Sequence[tuple[dict[str, Tensor], str]], shape: tuple[int, ...], like: Tensor
-) -> list[Tensor]:
-    """Move the state of these names into one tensor B × …, of which each is a view; without B for one owner.
-
-    Zero where nothing is kept. What lies apart, as after loading, is brought together, but where it has memory in
-    common with others: that is left as it is, in a list.
-    """
-    if not any(key in state for state, key in owners):
-        whole = like.new_zeros((len(owners), *shape) if len(owners) > 1 else shape)
-        _share(owners, whole)
-        return [whole]
-    for state, key in owners:
-        state[key] = state[key].contiguous() if key in state else like.new_zeros(shape)
-    parts = [state[key] for state, key in owners]
-    first = parts[0]
-    if len(parts) == 1:
-        return parts
-    offset, size, storage = first.storage_offset(), first.numel(), first.untyped_storage()._cdata
-    if all(
-        part.untyped_storage()._cdata == storage and part.storage_offset() == offset + index * size
-        for index, part in enumerate(parts)
-    ):
-        return [first.as_strided((len(parts), *first.shape), (size, *first.stride()), offset)]
+def runs(owners: Sequence[tuple[dict[str, Tensor], str]]) -> list[range]:
+    """Return the owners whose tensors can be one while those of others stay where they are: all, if no other has a part
+    of the same memory, or else those that lie side by side."""
+    parts = [state.get(key) for state, key in owners]
     owned: dict[int, int] = {}
     for part in parts:
-        memory = part.untyped_storage()
-        owned[memory._cdata] = owned.get(memory._cdata, memory.nbytes()) - part.nbytes
-    if any(owned.values()):
-        return parts
-    whole = torch.stack(parts)
-    _share(owners, whole)
-    return [whole]
+        if part is not None:
+            memory = part.untyped_storage()
+            owned[memory._cdata] = owned.get(memory._cdata, memory.nbytes()) - part.nbytes
+    breaks = [
+        index for index, pair in enumerate(pairwise(parts), 1) if any(owned.values()) and not _are_side_by_side(*pair)
+    ]
+    return [range(*edges) for edges in pairwise([0, *breaks, len(parts)])]
 
 
-def _share(owners: Sequence[tuple[dict[str, Tensor], str]], whole: Tensor) -> None:
+def hold_together(owners: Sequence[tuple[dict[str, Tensor], str]], shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Return the tensors of these owners as one, B × …, of which each then is a view; without B for one owner. Zero
+    where there is none. What lies apart, as after loading, is brought together."""
+    if not any(key in state for state, key in owners):
+        whole = like.new_zeros((len(owners), *shape) if len(owners) > 1 else shape)
+    else:
+        parts = [state[key].contiguous() if key in state else like.new_zeros(shape) for state, key in owners]
+        first = parts[0]
+        if len(parts) == 1:
+            whole = first
+        elif all(_are_side_by_side(*pair) for pair in pairwise(parts)):
+            steps = (first.numel(), *first.stride())
+            return first.as_strided((len(parts), *first.shape), steps, first.storage_offset())
+        else:
+            whole = torch.stack(parts)
     for (state, key), part in zip(owners, whole.unbind() if len(owners) > 1 else [whole], strict=True):
         state[key] = part
+    return whole
 
 
-def _pair_with_scales(held: Mapping[str, list[Tensor]]) -> Mapping[str, Sequence[Stored]]:
-    """State by name, in which codes and their scales have become one."""
-    paired: dict[str, Sequence[Stored]] = {}
-    for name, tensors in held.items():
-        if (scales := held.get(f"{name}{SCALE}")) is not None:
-            if len(scales) != len(tensors):  # one of them is apart
-                tensors, scales = ([*parts[0]] if len(parts) == 1 else parts for parts in (tensors, scales))
-            paired[name] = [EightBit(codes, scale) for codes, scale in zip(tensors, scales, strict=True)]
-        elif not name.endswith(SCALE):
-            paired[name] = tensors
-    return paired
+def _are_side_by_side(part: Tensor | None, following: Tensor | None) -> bool:
+    if part is None or following is None:
+        return part is following
+    return (
+        part.untyped_storage()._cdata == following.untyped_storage()._cdata
+        and part.storage_offset() + part.numel() == following.storage_offset()
+    )

@@ -8,7 +8,6 @@ rounds it to the weight. Weights that somebody else changes between two steps (a
 initialization) are followed: an element that is no longer its copy rounded is taken over.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ from torch import Tensor
 from ..plan.blocks import BlockPlan, FirstMoment, SecondMoment
 from ..plan.sharding import is_distributed
 from . import devices
-from .groups import Group, ParamSlice, cut_parameter, hold_state, hold_together, make_units
+from .groups import Group, ParamSlice, cut_parameter, hold_state, hold_together, make_units, runs
 from .sharded import needs_exchange
 
 STEP, MASTER_WEIGHT = "step", "master_weight"
@@ -109,7 +108,8 @@ class Layout:
                 if key in record.state:
                     record.state[key] = record.state.pop(key)
         self._values = list(chain.from_iterable(map(dict.values, self._states)))
-        self._addresses = _addresses([*self.parameters, *self._values])
+        self._is_sharded = any(map(is_distributed, self.parameters))
+        self._addresses = self._current_addresses()
         self._counters = [counter for bucket in self.buckets for counter in bucket.counters]
         self._versions, self._counted = list[int](), _versions(self._counters)
 
@@ -123,7 +123,7 @@ class Layout:
             and all(map(is_, states.values(), self._all_states))  # and no tensor is hashed
             and sum(map(len, self._states)) == len(self._values)
             and all(map(is_, chain.from_iterable(map(dict.values, self._states)), self._values))
-            and _addresses([*parameters, *self._values]) == self._addresses  # `.data` puts others under a tensor
+            and self._current_addresses() == self._addresses  # `.data` puts others under a tensor
             and _versions(self._counters) == self._counted  # nobody has set one
         )
 
@@ -139,6 +139,12 @@ class Layout:
             parameter.copy_(master)
         self._versions = _versions([parameter for parameter, _ in self.masters])
         self._counted = _versions(self._counters)
+
+    def _current_addresses(self) -> list[int]:
+        tensors = [*self.parameters, *self._values]
+        if self._is_sharded:
+            tensors = [tensor._local_tensor if is_distributed(tensor) else tensor for tensor in tensors]
+        return list(map(Tensor.data_ptr, tensors))
 
     def _trained_weight(self, record: Moving) -> Tensor:
         """Return the weight that a step moves: the parameter's copy, created at its first use, or else the
@@ -159,7 +165,8 @@ def _make_bucket(
     # On the CPU, as torch's own counters: reading it must not wait for the device.
     device = first.parameter.device if first.options["capturable"] else torch.device("cpu")
     owners = [(moving[position].state, STEP) for position, _ in members]
-    counters = hold_together(owners, (), torch.empty(0, dtype=torch.float32, device=device))
+    like = torch.empty(0, dtype=torch.float32, device=device)
+    counters = [hold_together(owners[run.start : run.stop], (), like) for run in runs(owners)]
     fused: dict[bool, list[ParamSlice]] = {True: [], False: []}
     slices, shared = list[ParamSlice](), list[ParamSlice]()
     for position, trained in members:
@@ -182,7 +189,7 @@ def _make_bucket(
         options=first.options,
         counters=counters,
         counter=first.state[STEP],
-        fused=[Group(parts, hold_state(parts, apart=True)) for parts in fused.values() if parts],
+        fused=[Group(parts, hold_state(parts, by_address=True)) for parts in fused.values() if parts],
         units=[*make(slices), *([shared_unit] if shared else [])],
     )
 
@@ -206,9 +213,3 @@ def _suits_fused_kernel(part: ParamSlice, record: Moving) -> bool:
 
 def _versions(tensors: Sequence[Tensor]) -> list[int]:
     return [tensor._version for tensor in tensors]
-
-
-def _addresses(tensors: Sequence[Tensor]) -> list[int]:
-    if "torch.distributed.tensor" in sys.modules:
-        tensors = [tensor._local_tensor if is_distributed(tensor) else tensor for tensor in tensors]
-    return list(map(Tensor.data_ptr, tensors))

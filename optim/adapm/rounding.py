@@ -8,7 +8,6 @@ wherever it is worked out again, in a resumed run, on another device, on the pro
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -27,7 +26,6 @@ class RoundingKey(NamedTuple):
     addend: int
 
 
-@lru_cache(maxsize=4096)
 def rounding_key(seed: int, step: int, block: str) -> RoundingKey:
     """Return the key of that block at that step."""
     digest = sha256(f"rounding/{seed}/{step}/{block}".encode()).digest()

@@ -165,8 +165,8 @@ def update_fused(group: Group, gradients: Sequence[Tensor], settings: StepSettin
             gradient if gradient.is_contiguous() and gradient.dtype is dtype else gradient.to(dtype).contiguous()
             for gradient in group.gather(gradients)
         ],
-        group.plain_state("exp_avg"),
-        group.plain_state("exp_avg_sq"),
+        group.averages,
+        group.moments,
         [],
         [step] * len(group.weights),
         lr=settings.lr if isinstance(settings.lr, float) else settings.lr.float(),  # on CUDA it reads no other type
@@ -224,17 +224,17 @@ def _move_by_rows(
         weights = group.weights if rows is ... else [_rows_of(weight, rows) for weight in group.weights]
         product, root = None, divisor
         if block.first_moment is FirstMoment.FULL:
-            product = full_momentum(_some_rows(group.state["exp_avg"], rows), piece, settings.beta1)
+            product = full_momentum(_rows_of(group.state["exp_avg"], rows), piece, settings.beta1)
         elif factors is not None and piece.ndim == 2:
             product = times(_rows_of(factors.left, rows), factors.right)
         if divisor is not None and divisor.shape[-2] > 1:
             root = _rows_of(divisor, rows)
         if numbers is not None:
-            moment = None if root is not None else read(_some_rows(group.state["exp_avg_sq"], rows), group.compute)
+            moment = None if root is not None else read(_rows_of(group.state["exp_avg_sq"], rows), group.compute)
             compiled.move(weights[0], piece, product, moment, root, numbers)
             continue
         if root is None:
-            root = element_divisor(_some_rows(group.state["exp_avg_sq"], rows), piece, settings)
+            root = element_divisor(_rows_of(group.state["exp_avg_sq"], rows), piece, settings)
         if factors is None:
             numerator = piece if product is None else product
         elif product is None:
@@ -245,8 +245,10 @@ def _move_by_rows(
         if _rounds_by_chance(group, settings):
             for part, new in zip(group.slices, [exact] if len(group.slices) == 1 else exact.unbind(), strict=True):
                 _write_by_chance(part, rows, new, settings)
+        elif len(weights) > 1:
+            torch._foreach_copy_(weights, list(exact.unbind()))
         else:
-            round_into(weights, exact)
+            round_into(weights[0], exact)
 
 
 def _move_by_kernel(
@@ -266,8 +268,8 @@ def _move_by_kernel(
     blocks = kernels.Blocks(
         group.weights,
         gradients,
-        group.plain_state("exp_avg"),
-        group.plain_state("exp_avg_sq") if divisor is None else [],
+        group.averages,
+        group.moments if divisor is None else [],
     )
     numbers = _numbers(settings, block, torch.float32, group.weights[0].device)
     kernels.move(blocks, factors, divisor, numbers, chances=chances, precision=settings.matmul_precision)
@@ -306,14 +308,14 @@ def _on_device(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.dev
     return torch.tensor(numbers, dtype=dtype).to(device, non_blocking=True)
 
 
-def full_momentum(stored: Sequence[Stored], gradient: Tensor, beta1: float) -> Tensor:
+def full_momentum(stored: Stored, gradient: Tensor, beta1: float) -> Tensor:
     """Update m = b1 m + (1 - b1) G in place and return it; it must not be written to."""
     average = read(stored, gradient.dtype).lerp_(gradient, 1.0 - beta1)
     round_into(stored, average)
     return average
 
 
-def element_divisor(stored: Sequence[Stored], gradient: Tensor, settings: StepSettings) -> Tensor:
+def element_divisor(stored: Stored, gradient: Tensor, settings: StepSettings) -> Tensor:
     """Update v, one for each element, and return sqrt(v / debias) + eps, which may be written to."""
     moment = read(stored, gradient.dtype)
     moment.mul_(settings.beta2).addcmul_(gradient, gradient, value=1.0 - settings.beta2)
@@ -378,14 +380,10 @@ def _square_sums(group: Group, gradients: Sequence[Tensor]) -> Tensor:
     if axis == 0:
         norms: Tensor = torch.linalg.vector_norm(gradient, dim=-1, dtype=compute)
         return norms.square_()
-    if group.is_compiled:
-        return compiled.column_square_sums(gradient)
-    if gradient.ndim > 2:  # several blocks, no larger than a chunk
-        return gradient.to(compute).square().sum(dim=-2)
     # torch's norm is as fast as reading along a row, and slower than this loop down a column.
-    total = gradient.new_zeros(gradient.shape[1], dtype=compute)
-    for rows in row_chunks(gradient):
-        total.add_(gradient[rows].to(compute).square().sum(dim=0))
+    total = gradient.new_zeros((*gradient.shape[:-2], gradient.shape[-1]), dtype=compute)
+    for rows in row_chunks(gradient) if gradient.ndim == 2 else [...]:  # several blocks are no larger than a chunk
+        total.add_(gradient[rows].to(compute).square().sum(dim=-2))
     return total
 
 
@@ -400,41 +398,27 @@ def _rows_of(stored: _Kept, rows: Rows) -> _Kept:
     return stored if rows is ... else stored[rows]
 
 
-def _some_rows(stored: Sequence[Stored], rows: Rows) -> Sequence[Stored]:
-    return stored if rows is ... else [_rows_of(state, rows) for state in stored]
-
-
 def join(parts: Sequence[Tensor]) -> Tensor:
     """Return a single tensor as it is, several as a batch."""
     return parts[0] if len(parts) == 1 else torch.stack(list(parts))
 
 
-def read(stored: Sequence[Stored], dtype: torch.dtype) -> Tensor:
-    """State of one block, or of several as a batch, in that type: itself where it is a single one of that type."""
-    return join([state.read(dtype) if isinstance(state, EightBit) else state for state in stored]).to(dtype)
+def read(stored: Stored, dtype: torch.dtype) -> Tensor:
+    """Return state in that type: itself where it has it."""
+    return stored.read(dtype) if isinstance(stored, EightBit) else stored.to(dtype)
 
 
-def round_as_stored(stored: Sequence[Stored], exact: Tensor) -> Tensor:
+def round_as_stored(stored: Stored, exact: Tensor) -> Tensor:
     """Return the values that would be read after `round_into`, in the type of `exact`."""
-    first = stored[0]
-    if isinstance(first, EightBit):
-        return first.round_trip(exact)
-    return exact if first.dtype is exact.dtype else exact.to(first.dtype).to(exact.dtype)
+    return stored.round_trip(exact) if isinstance(stored, EightBit) else exact.to(stored.dtype).to(exact.dtype)
 
 
-def round_into(stored: Sequence[Stored], exact: Tensor) -> None:
-    """Write back what was worked out in a copy: of several, or in a wider type than is kept."""
-    if stored[0] is exact:
-        return
-    plain = [state for state in stored if isinstance(state, Tensor)]
-    if len(plain) < len(stored):
-        for state, new in zip(stored, [exact] if len(stored) == 1 else exact.unbind(), strict=True):
-            if isinstance(state, EightBit):
-                state.write(new)
-    elif len(plain) > 1:
-        torch._foreach_copy_(plain, list(exact.unbind()))
-    else:
-        plain[0].copy_(exact)
+def round_into(stored: Stored, exact: Tensor) -> None:
+    """Write back what was worked out in a copy, in a wider type than is kept."""
+    if isinstance(stored, EightBit):
+        stored.write(exact)
+    elif stored is not exact:
+        stored.copy_(exact)
 
 
 def _descend(
@@ -445,20 +429,16 @@ def _descend(
     exact = join(weights).to(numerator.dtype)
     if block.decays and decay != 0.0:
         exact.mul_(1.0 - lr * decay)
-    scale, full = lr / settings.momentum_debias, block.first_moment is FirstMoment.FULL
-    if isinstance(lr, Tensor) or isinstance(scale, Tensor):  # which torch's operators of several steps do not take
-        update = numerator / divisor
-        if not full and clip is not None:
-            update.clamp_(-clip, clip)
-        exact.sub_(update.mul_(scale if full else lr))
-    elif full:
-        exact.addcdiv_(numerator, divisor, value=-scale)
+    full = block.first_moment is FirstMoment.FULL
+    scale = lr / settings.momentum_debias if full else lr
+    shared = block.second_moment is not SecondMoment.ELEMENT  # then other rows may need the divisor again
+    update = torch.div(numerator, divisor, out=None if shared else divisor)
+    if not full and clip is not None:
+        update.clamp_(-clip, clip)
+    if isinstance(scale, Tensor):  # which torch's operators of several steps do not take
+        exact.sub_(update.mul_(scale))
     else:
-        shared = block.second_moment is not SecondMoment.ELEMENT  # then other rows may need the divisor again
-        update = torch.div(numerator, divisor, out=None if shared else divisor)
-        if clip is not None:
-            update.clamp_(-clip, clip)
-        exact.add_(update, alpha=-lr)
+        exact.add_(update, alpha=-scale)
     return exact
 
 

@@ -14,6 +14,9 @@ import torch
 from ..absent import absent
 from ..closure_step import ClosureStep
 
+BETAS = ("beta1", "beta2", "beta3")
+"""Options for the entries of `betas`, since an option is a scalar."""
+
 
 class DecoupledDecay(ClosureStep):
     """Adds decoupled weight decay, W <- W - lr wd W before the step, from a group's `decoupled_weight_decay`.

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
+from ..adapm.devices import increment_versions
 from ..closure_step import TORCH_FLAGS, ClosureStep, check_torch_flags
 from ..plan.groups import as_group
 from ..plan.sharding import refuse_sharded
@@ -300,8 +301,7 @@ def _step_adamw(batch: Batch, group: Group) -> None:
         amsgrad=False,
         maximize=False,
     )
-    for weight in batch.weights:
-        torch.autograd.graph.increment_version(weight)  # which the kernel leaves: a second backward must be refused
+    increment_versions(batch.weights)
 
 
 def _compute_dtype(parameter: Tensor) -> torch.dtype:

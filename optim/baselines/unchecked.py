@@ -17,10 +17,7 @@ from torch import nn
 from ..errors import OptionError, UnknownOptimizerError
 from ..nearest import unknown
 from ..plan.groups import decay_groups
-from .adapters import complete_class, library
-
-_BETAS = ("beta1", "beta2", "beta3")
-"""Options for the entries of `betas`, since an option is a scalar."""
+from .adapters import BETAS, complete_class, library
 
 
 def __getattr__(name: str) -> Callable[..., torch.optim.Optimizer]:
@@ -42,7 +39,7 @@ def _build(name: str, model: nn.Module, *, lr: float, weight_decay: float, **opt
     if name not in classes:
         raise UnknownOptimizerError(unknown("optimizer of pytorch_optimizer", name, sorted(classes)))
     arguments = signature(classes[name]).parameters
-    for position, beta in enumerate(_BETAS):
+    for position, beta in enumerate(BETAS):
         if beta in options and beta not in arguments and "betas" in arguments:
             betas = options.get("betas", arguments["betas"].default)
             options["betas"] = (*betas[:position], options.pop(beta), *betas[position + 1 :])

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..adapm import AdaPM, AdaPMMini
 from ..baselines.adam_mini import AdamMini
-from ..baselines.adapters import DecoupledSGD, complete_class
+from ..baselines.adapters import BETAS, DecoupledSGD, complete_class
 from ..baselines.ademamix import AdEMAMix
 from ..baselines.adopt import Adopt
 from ..baselines.apollo import Apollo
@@ -29,7 +29,6 @@ from ..plan.groups import Group, Weight, decay_groups, drop_empty_groups, matrix
 # The devices on which torch has a fused AdamW that needs no extra care. It is the honest baseline for speed: on a CPU
 # some six times faster than the foreach one.
 _FUSED_DEVICES = frozenset({"cpu", "cuda"})
-_BETAS = ("beta1", "beta2", "beta3")
 
 
 Factory = Callable[..., torch.optim.Optimizer]
@@ -37,8 +36,8 @@ Factory = Callable[..., torch.optim.Optimizer]
 
 def _join_betas(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a class, whose `betas` are several options of an entry: an option is a scalar."""
-    other_options = {name: value for name, value in options.items() if name not in _BETAS}
-    betas = tuple(options[name] for name in _BETAS if name in options)
+    other_options = {name: value for name, value in options.items() if name not in BETAS}
+    betas = tuple(options[name] for name in BETAS if name in options)
     return {**other_options, "betas": betas} if betas else other_options
 
 

@@ -33,8 +33,8 @@ def after_one_step(block: Block, **options: Any) -> tuple[Tensor, Tensor]:
     optimizer = AdaPM([("w", nn.Parameter(G))], 1e-3, plan=BlockPlan((block,)), betas=(0.9, 0.5), eps=0.25, **options)
     settings = StepSettings(optimizer.param_groups[0], 1)
     if block.second_moment is SecondMoment.ELEMENT:
-        return stored, element_divisor([stored], G, settings)
-    group = Group([ParamSlice(block, 0, torch.zeros(2, 4), {})], {"exp_avg_sq": [stored]})
+        return stored, element_divisor(stored, G, settings)
+    group = Group([ParamSlice(block, 0, torch.zeros(2, 4), {"exp_avg_sq": stored})], {"exp_avg_sq": stored})
     squares = sums_of_groups(group, G.square().sum(dim=1 - block.output_axis))
     return stored, shared_divisor(group, squares, settings).expand(2, 4)
 
