@@ -49,9 +49,9 @@ METRIC_PROPOSALS: Mapping[str, Sequence[str]] = {
     "tokens": ("tokens", "num_input_tokens_seen", "train/num_input_tokens_seen", "tokens_seen", "total_tokens"),
 }
 NAMES = (*PROPOSALS, *METRIC_PROPOSALS)
-SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?(\d+)(?=$|[-_. ])", re.IGNORECASE)
+SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_= ]?(\d+)(?=$|[-_. ])", re.IGNORECASE)
 _RATE = re.compile(r"(?:^|[-_ ])(?:lr|learning_rate)[-_=]?(\d[\d.]*(?:e[-+]?\d+)?)(?=$|[-_ ])", re.IGNORECASE)
-LOSS = re.compile(r"loss|nll|perplexity|ppl|cross_?entropy|(?:^|[/_])ce(?:$|[/_])", re.IGNORECASE)
+LOSS = re.compile(r"loss|nll|perplexity|ppl|bpb|cross_?entropy|(?:^|[/_])ce(?:$|[/_])", re.IGNORECASE)
 VALIDATION = re.compile(r"val|eval|test|dev", re.IGNORECASE)
 MOST_NAME = 128
 

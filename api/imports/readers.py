@@ -61,8 +61,8 @@ def choose_reader(arguments: Sequence[str]) -> tuple[SourceReader, Sequence[str]
     ]
     if len(fitting) != 1:
         reader_names = ", ".join(READERS)
-        finding = f"could be {' or '.join(reader.source for reader in fitting)}" if fitting else "is none that is known"
-        raise SourceError(f"{arguments[0]} {finding}; say what it is before it: {reader_names}")
+        could_be = " or ".join(reader.source for reader in fitting) or "plain text, if anything"
+        raise SourceError(f"{arguments[0]} could be {could_be}; name the kind before it: {reader_names}")
     return fitting[0], arguments
 
 

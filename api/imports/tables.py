@@ -4,8 +4,9 @@
     long     run, step, key, value                chart  Step, "NAME - METRIC", …
     curve    Step, Value, in a file named after its metric
 
-Runs are told apart by a column that names them, else by the columns that say candidate and seed; by a learning rate
-where it stays the same over a run, or a step comes more than once without it: else it is a schedule, which is a metric.
+Runs are told apart by a column that names them, else by the columns that say candidate and seed; by a learning rate or
+another usual hyperparameter where it stays the same over a run, or a step comes more than once without it: else it is a
+schedule, which is a metric.
 Rows of the further processes of a training are left out. Curves, and rows of one run in several files, are one run in a
 folder. `hparams.yaml` beside a table, as Lightning's
 logger writes, is the configuration.
@@ -45,6 +46,8 @@ from orchestrator.specs.text import SpecLoader
 RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id")
 SETTING_COLUMNS = ("experiment", *CANDIDATE_NAMES, *SEED_NAMES, "workload", "task", "dataset", "model", "project",
                    "project_id")  # fmt: skip
+VARIED_COLUMNS = (*RATE_NAMES, "weight_decay", "wd", "batch_size", "grad_accum", "gradient_accumulation_steps",
+                  "momentum", "beta1", "beta2", "warmup", "warmup_steps")  # fmt: skip
 KEY_COLUMNS = ("key", "metric", "metric_name", "tag", "variable", "attribute_path")
 PART_COLUMNS = ("split", "subset", "context")
 PROCESS_COLUMNS = ("rank", "global_rank", "process", "process_index")
@@ -284,29 +287,32 @@ def _choose_layout(table: _Table, requested_names: set[str], requested_step: str
             name="one curve", step=step, time=time, runs=runs,
             metrics={values[0]: (curve_match["run"] if curve_match else None, metric)}, is_shared=True,
         )  # fmt: skip
-    rates = [by_lower[name] for name in RATE_NAMES if name in by_lower and by_lower[name] not in runs]
-    is_rate_constant = any(_is_constant_per_run(table.rows, runs, name) for name in rates)
+    varied = [by_lower[name] for name in VARIED_COLUMNS if name in by_lower and by_lower[name] not in runs]
+    rates = [name for name in varied if name.lower() in RATE_NAMES]
+    constant = [name for name in varied if _is_constant_per_run(table.rows, runs, name)]
     epochs = [row[step] for row in table.rows] if step is not None and step.lower() == "epoch" else []
     if any(isinstance(cell, float) and math.isfinite(cell) and not cell.is_integer() for cell in epochs):
         step = None  # it counts in parts: then it is a metric, and steps are numbered
-    elif step is None and rates and not runs and not is_rate_constant:
+    elif step is None and rates and not runs and not {*rates} & {*constant}:
         raise SourceError(
             f"{table.path} names neither steps nor runs, and {rates[0]} differs between its rows: use --map "
             f"step=COLUMN if they are points of a run, --map lr=config.{rates[0]} if each is a run"
         )
-    elif step is None:
-        runs += rates
+    elif step is None and (runs or rates):
+        constant = varied
     parts = [part] if part else []
-    if step is not None and run is None and _repeat_steps(table.rows, [*runs, *parts], step):
-        is_rate_constant |= not _repeat_steps(table.rows, [*runs, *parts, *rates], step)
-    if is_rate_constant:
-        runs += [name for name in rates if name not in runs]
+    if step is not None and run is None and _repeat_steps(table.rows, [*runs, *parts, *constant], step):
+        choices = (*([name] for name in varied), varied)
+        splits = [names for names in choices if not _repeat_steps(table.rows, [*runs, *parts, *names], step)]
+        # Into the fewest runs: a schedule may differ at each step, too.
+        constant += min(splits, key=lambda names: len({tuple(map(row.get, names)) for row in table.rows}), default=[])
+    runs += [name for name in varied if name in constant]
     return _Layout(
         name="a table of runs" if step is None else "a table of points",
         step=step,
         time=time,
         runs=runs,
-        metrics={name: (None, name) for name in table.header if name not in (step, part, *runs)},
+        metrics={name: (None, name) for name in table.header if name not in (step, part, time, *runs)},
         part=part,
         state=state,
     )

@@ -68,8 +68,8 @@ def _format(*lines: str, pairs: str | None = None) -> LogFormat:
 FORMATS: Mapping[str, LogFormat] = {
     # karpathy/nanoGPT, train.py
     "nanogpt": _format(
-        r"^step (?P<step>\d+): train loss (?P<train_loss>NUMBER), val loss (?P<val_loss>NUMBER)",
-        r"^iter (?P<step>\d+): loss (?P<loss>NUMBER), time (?P<time_ms>NUMBER)ms(?:, mfu (?P<mfu>NUMBER)%)?",
+        r"\bstep (?P<step>\d+): train loss (?P<train_loss>NUMBER), val loss (?P<val_loss>NUMBER)",
+        r"\biter (?P<step>\d+): loss (?P<loss>NUMBER), time (?P<time_ms>NUMBER)ms(?:, mfu (?P<mfu>NUMBER)%)?",
     ),
     # KellerJordan/modded-nanogpt, all records since November 2024; its other lines say the time alone
     "modded-nanogpt": _format(

@@ -243,7 +243,7 @@ def _print_mapping(
     for name in NAMES:
         origin = mapping.fields.get(name) or ("given" if name in mapping.constants else "—")
         if name == "experiment" and origin == "—":
-            origin = "place's name"
+            origin = "name of the folder"
         if name == "step" and name not in mapping.fields and step_fields:
             origin = step_fields
         values = list(dict.fromkeys(getattr(run.header, name, None) for run in runs))

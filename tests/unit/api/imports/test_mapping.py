@@ -26,6 +26,7 @@ def mapped(run: SourceRun, corrections: dict[str, str] | None = None, **constant
         ("muon-lr0.02-s1", ("muon", "0.02", "1")), ("out/adam_mini_lr=1e-3_seed=12", ("adam_mini", "1e-3", "12")),
         ("muon/seed3", ("muon", None, "3")), ("lr0.1-s2", (None, "0.1", "2")), ("plain", (None, None, None)),
         ("gpt-s", (None, None, None)), ("sgd.s4", ("sgd", None, "4")),
+        ("muon 2/seed 3", ("muon 2", None, "3")),
     ],
 )  # fmt: skip
 def test_names_say_candidate_rate_and_seed(name: str, said: tuple[str | None, ...]) -> None:
@@ -168,6 +169,7 @@ def test_metrics_that_could_be_the_loss_are_those_of_a_validation_else_any_loss(
     run = source_run(sessions=([SourcePoint(at=1.0, step=0, metrics=dict.fromkeys(names, 1.0))],))
     assert possible_losses([run]) == ["eval_code_loss", "eval_wiki_loss"]
     assert possible_losses([source_run(sessions=(points((0, 1.0), metric="nll"),))]) == ["nll"]
+    assert possible_losses([source_run(sessions=(points((0, 1.0), metric="val_bpb"),))]) == ["val_bpb"]
 
 
 def test_names_are_proposed_in_any_case_and_the_only_validation_loss_is_the_loss() -> None:
