@@ -43,7 +43,9 @@ Words = Annotated[
 MapOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--map", help="Map a field of the bench to one of the source: candidate=config.optimizer.", metavar="A=B"
+        "--map",
+        help="Map a field of the bench to one of the source: candidate=config.optimizer; val_loss=-accuracy.",
+        metavar="A=B",
     ),
 ]
 SetOption = Annotated[

@@ -59,6 +59,14 @@ def test_corrections_and_constants_come_before_proposals() -> None:
         mapped(source_run(config=config), {"val_loss": "none"})
 
 
+def test_a_metric_is_mapped_in_place_of_another_of_that_name_and_may_be_negated() -> None:
+    for metrics in ({"accuracy": 0.2, "val_loss": 5.0}, {"val_loss": 5.0, "accuracy": 0.2}):
+        run = source_run(config={"optimizer": "a"}, sessions=([SourcePoint(at=1.0, step=0, metrics=metrics)],))
+        for field, value in (("accuracy", 0.2), ("-accuracy", -0.2)):
+            (point,) = mapped(run, {"val_loss": field}).points
+            assert point.metrics == {"val_loss": value, "source/val_loss": 5.0}
+
+
 def test_of_two_metrics_behind_paths_none_is_proposed() -> None:
     points = [SourcePoint(at=1.0, step=3, metrics={"ema/val_loss": 2.0})]
     assert propose_mapping([source_run(sessions=(points,))], {}, {}).fields["val_loss"] == "ema/val_loss"
