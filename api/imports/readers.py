@@ -20,12 +20,10 @@ class SourceReader:
     """The names of its files; empty if names do not show the format."""
     read: Callable[[ReadRequest], Iterator[SourceRun]]
     """Raises `SourceError`."""
-    word: str | None = None
-    """The source's word on the command line, if it differs: runs whose source is `log` are of one's own loop."""
 
 
 READERS = {
-    reader.word or reader.source: reader
+    reader.source: reader
     for reader in (
         SourceReader(source="csv", files=tables.PATTERNS, read=tables.read),
         SourceReader(source="trainer_state", files=("trainer_state.json",), read=trainer_state.read),
@@ -33,9 +31,10 @@ READERS = {
         SourceReader(source="wandb", files=("*.wandb",), read=wandb.read),
         SourceReader(source="trackio", files=("*.db",), read=trackio.read),
         SourceReader(source="mlflow", files=(), read=mlflow.read),
-        SourceReader(source="text", word="log", files=(), read=text_log.read),
     )
 }
+# Not by its source: runs whose source is `log` are of one's own loop.
+READERS["log"] = SourceReader(source="text", files=(), read=text_log.read)
 
 
 def read_runs(reader: SourceReader, request: ReadRequest) -> Iterator[SourceRun]:

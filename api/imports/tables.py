@@ -43,7 +43,7 @@ from api.imports.source import (
 from orchestrator.external_runs import ExternalState
 from orchestrator.specs.text import SpecLoader
 
-RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id")
+RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id", "trial_id")
 SETTING_COLUMNS = ("experiment", *CANDIDATE_NAMES, *SEED_NAMES, "workload", "task", "dataset", "model", "project",
                    "project_id")  # fmt: skip
 VARIED_COLUMNS = (*RATE_NAMES, "weight_decay", "wd", "batch_size", "grad_accum", "gradient_accumulation_steps",
@@ -62,6 +62,8 @@ VALUE = re.compile(r"(?:\w+_)?value")
 PATTERNS = ("*.csv", "*.tsv", "*.parquet")
 MOST_UNPACKED = 1_000
 """Bytes of a table in Parquet for each byte of its file: logs are packed to a tenth, not to a thousandth."""
+SETTING_PREFIX = re.compile(r"(?:config|params)[./]")
+"""What MLflow's and Ray's tables put before the names of settings."""
 CHART_DASH, CHART_BOUNDS = " - ", ("__MIN", "__MAX")
 PYTHON_TAG = re.compile(r"!!python/(?:name:(\S+) ''|\S+)")
 INDEX = re.compile(r"(?:Unnamed: 0|__index_level_0__)?")
@@ -266,7 +268,8 @@ def _choose_layout(table: _Table, requested_names: set[str], requested_step: str
             metrics={name: chart for name, chart in charts.items() if not name.endswith(CHART_BOUNDS)},
             left_out=[metric for _, metric in charts.values() if metric.endswith(CHART_BOUNDS)],
         )
-    settings = [by_lower[name] for name in SETTING_COLUMNS if name in by_lower]
+    by_setting = {SETTING_PREFIX.sub("", name): column for name, column in by_lower.items()} | by_lower
+    settings = [by_setting[name] for name in SETTING_COLUMNS if name in by_setting]
     settings += [name for name in table.header if name in requested_names and name not in settings]
     runs = [name for name in dict.fromkeys((*((run,) if run else ()), *settings)) if name not in (step, key)]
     if values and key is not None:
@@ -287,8 +290,8 @@ def _choose_layout(table: _Table, requested_names: set[str], requested_step: str
             name="one curve", step=step, time=time, runs=runs,
             metrics={values[0]: (curve_match["run"] if curve_match else None, metric)}, is_shared=True,
         )  # fmt: skip
-    varied = [by_lower[name] for name in VARIED_COLUMNS if name in by_lower and by_lower[name] not in runs]
-    rates = [name for name in varied if name.lower() in RATE_NAMES]
+    varied = [by_setting[name] for name in VARIED_COLUMNS if name in by_setting and by_setting[name] not in runs]
+    rates = [name for name in varied if name in map(by_setting.get, RATE_NAMES)]
     constant = [name for name in varied if _is_constant_per_run(table.rows, runs, name)]
     epochs = [row[step] for row in table.rows] if step is not None and step.lower() == "epoch" else []
     if any(isinstance(cell, float) and math.isfinite(cell) and not cell.is_integer() for cell in epochs):

@@ -98,6 +98,20 @@ def test_settings_that_are_numbers_tell_runs_apart_and_are_no_metrics(tmp_path: 
     assert run.config == {"batch_size": 64} and run.metrics == {"val_loss"} and not run.not_numbers
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "run_id,metrics.val_loss,params.optimizer,params.lr,params.seed,params.steps\na,3,muon,0.1,7,10\n",
+        "val_loss,training_iteration,trial_id,config/optimizer,config/lr,config/seed\n4,1,a,muon,0.1,7\n3,2,a,muon,0.1,7\n",
+    ],
+)
+def test_settings_behind_the_prefix_of_a_tracker_are_settings(tmp_path: Path, text: str) -> None:
+    (run,) = runs(tmp_path, text)
+    mapped = apply_mapping(run, propose_mapping([run], {}, {}), "csv", "e")
+    assert (mapped.header.candidate, mapped.header.lr, mapped.header.seed) == ("muon", 0.1, 7)
+    assert mapped.points[-1].metrics["val_loss"] == 3 and run.name == "a"
+
+
 def test_rows_that_are_points_or_runs_are_asked_for(tmp_path: Path) -> None:
     text = "batch,lr,val_loss\n100,0.1,3\n200,0.05,2\n"
     with pytest.raises(SourceError, match=r"--map step=COLUMN if .* --map lr=config\.lr if"):
