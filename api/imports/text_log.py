@@ -171,7 +171,7 @@ def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[
         elif seed in copied:
             notes.append("another log of the same seed has no other values, and is left out")
         if training.last_step is None:
-            notes.append("its lines do not say what its last step is: it counts as finished")
+            notes.append("no line says what the last step is, so the run counts as finished")
         end = training.points[-1]
         yield SourceRun(
             name=training.name,
