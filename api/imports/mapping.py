@@ -49,9 +49,9 @@ METRIC_PROPOSALS: Mapping[str, Sequence[str]] = {
     "tokens": ("tokens", "num_input_tokens_seen", "train/num_input_tokens_seen", "tokens_seen", "total_tokens"),
 }
 NAMES = (*PROPOSALS, *METRIC_PROPOSALS)
-SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?(\d+)(?=$|[-_. ])", re.IGNORECASE)
+SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_= ]?(\d+)(?=$|[-_. ])", re.IGNORECASE)
 _RATE = re.compile(r"(?:^|[-_ ])(?:lr|learning_rate)[-_=]?(\d[\d.]*(?:e[-+]?\d+)?)(?=$|[-_ ])", re.IGNORECASE)
-LOSS = re.compile(r"loss|nll|perplexity|ppl|cross_?entropy|(?:^|[/_])ce(?:$|[/_])", re.IGNORECASE)
+LOSS = re.compile(r"loss|nll|perplexity|ppl|bpb|cross_?entropy|(?:^|[/_])ce(?:$|[/_])", re.IGNORECASE)
 VALIDATION = re.compile(r"val|eval|test|dev", re.IGNORECASE)
 MOST_NAME = 128
 
@@ -97,8 +97,9 @@ def propose_mapping(
         if name in constants:
             continue
         if name in corrections:
-            is_column = name == "step" and any(run.step_field == corrections[name] for run in runs)
-            if corrections[name] not in names and not is_column:
+            field = corrections[name].removeprefix("-") if name == JUDGED else corrections[name]
+            is_column = name == "step" and any(run.step_field == field for run in runs)
+            if field not in names and not is_column:
                 kind = "metric" if of_metric else "field"
                 raise SourceError(
                     f"--map {name}={corrections[name]}: no run has that {kind}; there are {_name_list(names)}"
@@ -224,10 +225,14 @@ def _points(points: Iterable[SourcePoint], run: SourceRun, mapping: FieldMapping
     if step_metric not in run.metrics:  # a run without it has the steps of its tool
         step_metric = None
     renamed = {metric: name for name, metric in mapping.fields.items() if name in METRIC_PROPOSALS and name != "step"}
+    # What the source itself calls so, if another metric is mapped to that name.
+    renamed |= {name: f"source/{name}" for name in renamed.values() if name not in renamed}
+    negated = {metric[1:] for metric in renamed if metric.startswith("-")}
+    renamed |= dict.fromkeys(negated, JUDGED)
     last = 0
     for point in points:
         metrics = {
-            _metric_name(renamed.get(name, name)): value
+            _metric_name(renamed.get(name, name)): -value if name in negated else value
             for name, value in point.metrics.items()
             if name in run.metrics and not (value is NULL and name in run.sparse_metrics)
         }

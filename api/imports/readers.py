@@ -20,12 +20,10 @@ class SourceReader:
     """The names of its files; empty if names do not show the format."""
     read: Callable[[ReadRequest], Iterator[SourceRun]]
     """Raises `SourceError`."""
-    word: str | None = None
-    """The source's word on the command line, if it differs: runs whose source is `log` are of one's own loop."""
 
 
 READERS = {
-    reader.word or reader.source: reader
+    reader.source: reader
     for reader in (
         SourceReader(source="csv", files=tables.PATTERNS, read=tables.read),
         SourceReader(source="trainer_state", files=("trainer_state.json",), read=trainer_state.read),
@@ -33,9 +31,10 @@ READERS = {
         SourceReader(source="wandb", files=("*.wandb",), read=wandb.read),
         SourceReader(source="trackio", files=("*.db",), read=trackio.read),
         SourceReader(source="mlflow", files=(), read=mlflow.read),
-        SourceReader(source="text", word="log", files=(), read=text_log.read),
     )
 }
+# Not by its source: runs whose source is `log` are of one's own loop.
+READERS["log"] = SourceReader(source="text", files=(), read=text_log.read)
 
 
 def read_runs(reader: SourceReader, request: ReadRequest) -> Iterator[SourceRun]:
@@ -61,8 +60,8 @@ def choose_reader(arguments: Sequence[str]) -> tuple[SourceReader, Sequence[str]
     ]
     if len(fitting) != 1:
         reader_names = ", ".join(READERS)
-        finding = f"could be {' or '.join(reader.source for reader in fitting)}" if fitting else "is none that is known"
-        raise SourceError(f"{arguments[0]} {finding}; say what it is before it: {reader_names}")
+        could_be = " or ".join(reader.source for reader in fitting) or "plain text, if anything"
+        raise SourceError(f"{arguments[0]} could be {could_be}; name the kind before it: {reader_names}")
     return fitting[0], arguments
 
 

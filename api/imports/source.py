@@ -20,7 +20,8 @@ CANDIDATE_NAMES = ("candidate", "optimizer", "optim", "opt", "optimizer_name", "
 RATE_NAMES = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr",
               "optimizer.init_args.lr")  # fmt: skip
 SEED_NAMES = ("seed", "random_seed", "manual_seed", "rng_seed")
-STEP_NAMES = ("global_step", "step", "_step", "steps", "iteration", "iter", "it", "update")
+STEP_NAMES = ("global_step", "step", "_step", "steps", "iteration", "iter", "it", "update",
+              "training_iteration")  # fmt: skip
 """What settings, columns and groups of a pattern are called in which a run says each, the first that there is."""
 
 

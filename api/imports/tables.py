@@ -4,10 +4,10 @@
     long     run, step, key, value                chart  Step, "NAME - METRIC", …
     curve    Step, Value, in a file named after its metric
 
-A column with names separates runs; without one, candidate and seed do, and the learning rate if it is constant over a
-run or if steps repeat without it. A rate that changes is a schedule, so a metric. Rows of further processes of a
-training are left out. Curves, and rows of one run in several files, are one run in a folder. `hparams.yaml` beside a
-table, as Lightning's logger writes it, is the configuration.
+A column with names separates runs; without one, candidate and seed do, and the learning rate or another usual
+hyperparameter if it is constant over a run or if steps repeat without it. One that changes is a schedule, so a metric.
+Rows of further processes of a training are left out. Curves, and rows of one run in several files, are one run in a
+folder. `hparams.yaml` beside a table, as Lightning's logger writes it, is the configuration.
 """
 
 import csv
@@ -41,9 +41,11 @@ from api.imports.source import (
 from orchestrator.external_runs import ExternalState
 from orchestrator.specs.text import SpecLoader
 
-RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id")
+RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id", "trial_id")
 SETTING_COLUMNS = ("experiment", *CANDIDATE_NAMES, *SEED_NAMES, "workload", "task", "dataset", "model", "project",
                    "project_id")  # fmt: skip
+VARIED_COLUMNS = (*RATE_NAMES, "weight_decay", "wd", "batch_size", "grad_accum", "gradient_accumulation_steps",
+                  "momentum", "beta1", "beta2", "warmup", "warmup_steps")  # fmt: skip
 KEY_COLUMNS = ("key", "metric", "metric_name", "tag", "variable", "attribute_path")
 PART_COLUMNS = ("split", "subset", "context")
 PROCESS_COLUMNS = ("rank", "global_rank", "process", "process_index")
@@ -58,6 +60,8 @@ VALUE = re.compile(r"(?:\w+_)?value")
 PATTERNS = ("*.csv", "*.tsv", "*.parquet")
 MOST_UNPACKED = 1_000
 """Bytes of a table in Parquet for each byte of its file: logs are packed to a tenth, not to a thousandth."""
+SETTING_PREFIX = re.compile(r"(?:config|params)[./]")
+"""What MLflow's and Ray's tables put before the names of settings."""
 CHART_DASH, CHART_BOUNDS = " - ", ("__MIN", "__MAX")
 PYTHON_TAG = re.compile(r"!!python/(?:name:(\S+) ''|\S+)")
 INDEX = re.compile(r"(?:Unnamed: 0|__index_level_0__)?")
@@ -262,7 +266,8 @@ def _choose_layout(table: _Table, requested_names: set[str], requested_step: str
             metrics={name: chart for name, chart in charts.items() if not name.endswith(CHART_BOUNDS)},
             left_out=[metric for _, metric in charts.values() if metric.endswith(CHART_BOUNDS)],
         )
-    settings = [by_lower[name] for name in SETTING_COLUMNS if name in by_lower]
+    by_setting = {SETTING_PREFIX.sub("", name): column for name, column in by_lower.items()} | by_lower
+    settings = [by_setting[name] for name in SETTING_COLUMNS if name in by_setting]
     settings += [name for name in table.header if name in requested_names and name not in settings]
     runs = [name for name in dict.fromkeys((*((run,) if run else ()), *settings)) if name not in (step, key)]
     if values and key is not None:
@@ -283,29 +288,32 @@ def _choose_layout(table: _Table, requested_names: set[str], requested_step: str
             name="one curve", step=step, time=time, runs=runs,
             metrics={values[0]: (curve_match["run"] if curve_match else None, metric)}, is_shared=True,
         )  # fmt: skip
-    rates = [by_lower[name] for name in RATE_NAMES if name in by_lower and by_lower[name] not in runs]
-    is_rate_constant = any(_is_constant_per_run(table.rows, runs, name) for name in rates)
+    varied = [by_setting[name] for name in VARIED_COLUMNS if name in by_setting and by_setting[name] not in runs]
+    rates = [name for name in varied if name in map(by_setting.get, RATE_NAMES)]
+    constant = [name for name in varied if _is_constant_per_run(table.rows, runs, name)]
     epochs = [row[step] for row in table.rows] if step is not None and step.lower() == "epoch" else []
     if any(isinstance(cell, float) and math.isfinite(cell) and not cell.is_integer() for cell in epochs):
         step = None  # it counts in parts: then it is a metric, and steps are numbered
-    elif step is None and rates and not runs and not is_rate_constant:
+    elif step is None and rates and not runs and not {*rates} & {*constant}:
         raise SourceError(
             f"{table.path} names neither steps nor runs, and {rates[0]} differs between its rows: use --map "
             f"step=COLUMN if they are points of a run, --map lr=config.{rates[0]} if each is a run"
         )
-    elif step is None:
-        runs += rates
+    elif step is None and (runs or rates):
+        constant = varied
     parts = [part] if part else []
-    if step is not None and run is None and _repeat_steps(table.rows, [*runs, *parts], step):
-        is_rate_constant |= not _repeat_steps(table.rows, [*runs, *parts, *rates], step)
-    if is_rate_constant:
-        runs += [name for name in rates if name not in runs]
+    if step is not None and run is None and _repeat_steps(table.rows, [*runs, *parts, *constant], step):
+        choices = (*([name] for name in varied), varied)
+        splits = [names for names in choices if not _repeat_steps(table.rows, [*runs, *parts, *names], step)]
+        # Into the fewest runs: a schedule may differ at each step, too.
+        constant += min(splits, key=lambda names: len({tuple(map(row.get, names)) for row in table.rows}), default=[])
+    runs += [name for name in varied if name in constant]
     return _Layout(
         name="a table of runs" if step is None else "a table of points",
         step=step,
         time=time,
         runs=runs,
-        metrics={name: (None, name) for name in table.header if name not in (step, part, *runs)},
+        metrics={name: (None, name) for name in table.header if name not in (step, part, time, *runs)},
         part=part,
         state=state,
     )

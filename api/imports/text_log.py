@@ -68,8 +68,8 @@ def _format(*lines: str, pairs: str | None = None) -> LogFormat:
 FORMATS: Mapping[str, LogFormat] = {
     # karpathy/nanoGPT, train.py
     "nanogpt": _format(
-        r"^step (?P<step>\d+): train loss (?P<train_loss>NUMBER), val loss (?P<val_loss>NUMBER)",
-        r"^iter (?P<step>\d+): loss (?P<loss>NUMBER), time (?P<time_ms>NUMBER)ms(?:, mfu (?P<mfu>NUMBER)%)?",
+        r"\bstep (?P<step>\d+): train loss (?P<train_loss>NUMBER), val loss (?P<val_loss>NUMBER)",
+        r"\biter (?P<step>\d+): loss (?P<loss>NUMBER), time (?P<time_ms>NUMBER)ms(?:, mfu (?P<mfu>NUMBER)%)?",
     ),
     # KellerJordan/modded-nanogpt, all records since November 2024; its other lines say the time alone
     "modded-nanogpt": _format(
@@ -171,7 +171,7 @@ def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[
         elif seed in copied:
             notes.append("another log of the same seed has no other values, and is left out")
         if training.last_step is None:
-            notes.append("its lines do not say what its last step is: it counts as finished")
+            notes.append("no line says what the last step is, so the run counts as finished")
         end = training.points[-1]
         yield SourceRun(
             name=training.name,

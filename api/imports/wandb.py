@@ -27,9 +27,8 @@ from orchestrator.external_runs import ExternalState
 
 MAGIC = b":W&B"
 BLOCK_BYTES = 2**15
-HISTORY, SUMMARY, CONFIG, STATS, METRIC, RUN, EXIT, ENVIRONMENT = 2, 3, 5, 7, 12, 17, 18, 26
+HISTORY, SUMMARY, CONFIG, STATS, METRIC, RUN, EXIT = 2, 3, 5, 7, 12, 17, 18
 """The fields of a record that are read."""
-ENVIRONMENT_FACTS = {1: "os", 2: "python", 5: "args", 6: "program", 12: "host", 18: "gpu_type", 25: "cuda_version"}
 RUN_FACTS = {1: "id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 9: "notes", 12: "sweep", 13: "host"}
 
 
@@ -97,8 +96,6 @@ def _add_record(record: Message, run: SourceRun) -> None:
         run.facts |= {name: value for number, name in RUN_FACTS.items() if (value := text(run_message, number))}
         for config in messages(run_message, 4):
             run.config |= _items(config, 1)
-        for git in messages(run_message, 21):
-            run.facts["git"] = {"remote": text(git, 1), "commit": text(git, 2)}
         run.started_at = min(filter(None, (run.started_at, *map(_time, messages(run_message, 17)))), default=0.0)
     for config in messages(record, CONFIG):
         run.config |= _items(config, 1)
@@ -118,10 +115,6 @@ def _add_record(record: Message, run: SourceRun) -> None:
     for metric in messages(record, METRIC):
         if axis := text(metric, 4):
             run.axes[text(metric, 1) or text(metric, 2)] = axis
-    for environment in messages(record, ENVIRONMENT):
-        for number, name in ENVIRONMENT_FACTS.items():
-            if parts := texts(environment, number):
-                run.facts[name] = " ".join(parts)
     for ended in messages(record, EXIT):
         run.state = ExternalState.FAILED if signed(ended, 1) else ExternalState.FINISHED
     run.config.pop("_wandb", None)

@@ -43,7 +43,9 @@ Words = Annotated[
 MapOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--map", help="Map a field of the bench to one of the source: candidate=config.optimizer.", metavar="A=B"
+        "--map",
+        help="Map a field of the bench to one of the source: candidate=config.optimizer; val_loss=-accuracy.",
+        metavar="A=B",
     ),
 ]
 SetOption = Annotated[
@@ -243,7 +245,7 @@ def _print_mapping(
     for name in NAMES:
         origin = mapping.fields.get(name) or ("given" if name in mapping.constants else "—")
         if name == "experiment" and origin == "—":
-            origin = "place's name"
+            origin = "name of the folder"
         if name == "step" and name not in mapping.fields and step_fields:
             origin = step_fields
         values = list(dict.fromkeys(getattr(run.header, name, None) for run in runs))

@@ -343,7 +343,7 @@ def test_what_a_file_is_has_to_be_plain(tmp_path: Path) -> None:
     assert choose_reader(["mlflow", "http://127.0.0.1:5000"])[1] == ["http://127.0.0.1:5000"]
     with pytest.raises(SourceError, match="from where"):
         choose_reader(["mlflow"])
-    with pytest.raises(SourceError, match="say what it is"):
+    with pytest.raises(SourceError, match="name the kind before it"):
         choose_reader(["x.feather"])
     (tmp_path / "a.csv").touch()
     (tmp_path / "b.db").touch()

@@ -141,7 +141,7 @@ def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: st
     ("words", "fault"),
     [
         (("wandb", "nowhere"), "nowhere does not exist"),
-        (("x.feather",), "say what it is before it"),
+        (("x.feather",), "name the kind before it"),
         (("csv", "a.csv", "--map", "candidat=x"), "NAME is one of experiment, candidate"),
         (("csv", "a.csv", "--set", "candidate"), "use --set NAME=VALUE"),
     ],

@@ -26,6 +26,7 @@ def mapped(run: SourceRun, corrections: dict[str, str] | None = None, **constant
         ("muon-lr0.02-s1", ("muon", "0.02", "1")), ("out/adam_mini_lr=1e-3_seed=12", ("adam_mini", "1e-3", "12")),
         ("muon/seed3", ("muon", None, "3")), ("lr0.1-s2", (None, "0.1", "2")), ("plain", (None, None, None)),
         ("gpt-s", (None, None, None)), ("sgd.s4", ("sgd", None, "4")),
+        ("muon 2/seed 3", ("muon 2", None, "3")),
     ],
 )  # fmt: skip
 def test_names_say_candidate_rate_and_seed(name: str, said: tuple[str | None, ...]) -> None:
@@ -56,6 +57,14 @@ def test_corrections_and_constants_come_before_proposals() -> None:
         mapped(source_run(config=config), {"candidate": "config.none"})
     with pytest.raises(SourceError, match=r"no run has that metric; there are eval/loss"):
         mapped(source_run(config=config), {"val_loss": "none"})
+
+
+def test_a_metric_is_mapped_in_place_of_another_of_that_name_and_may_be_negated() -> None:
+    for metrics in ({"accuracy": 0.2, "val_loss": 5.0}, {"val_loss": 5.0, "accuracy": 0.2}):
+        run = source_run(config={"optimizer": "a"}, sessions=([SourcePoint(at=1.0, step=0, metrics=metrics)],))
+        for field, value in (("accuracy", 0.2), ("-accuracy", -0.2)):
+            (point,) = mapped(run, {"val_loss": field}).points
+            assert point.metrics == {"val_loss": value, "source/val_loss": 5.0}
 
 
 def test_of_two_metrics_behind_paths_none_is_proposed() -> None:
@@ -168,6 +177,7 @@ def test_metrics_that_could_be_the_loss_are_those_of_a_validation_else_any_loss(
     run = source_run(sessions=([SourcePoint(at=1.0, step=0, metrics=dict.fromkeys(names, 1.0))],))
     assert possible_losses([run]) == ["eval_code_loss", "eval_wiki_loss"]
     assert possible_losses([source_run(sessions=(points((0, 1.0), metric="nll"),))]) == ["nll"]
+    assert possible_losses([source_run(sessions=(points((0, 1.0), metric="val_bpb"),))]) == ["val_bpb"]
 
 
 def test_names_are_proposed_in_any_case_and_the_only_validation_loss_is_the_loss() -> None:

@@ -83,12 +83,41 @@ def test_a_rate_tells_runs_apart_only_where_they_would_repeat_steps_without_it(t
     assert series(run, "epoch") == [(0, 0.5), (1, 1.0), (2, 1.5)]
     grid = "epoch,lr,val_loss\n0,0.1,5\n1,0.1,4\n0,0.2,3\n1,0.2,2\n"
     assert [run.config["lr"] for run in runs(tmp_path, grid)] == [0.1, 0.2]
+    scheduled = "lr,max_lr,step,val_loss\n0.1,0.1,0,5\n0.05,0.1,10,4\n0.2,0.2,0,5\n0.1,0.2,10,3\n"
+    first, second = runs(tmp_path, scheduled)
+    assert (first.config, second.config) == ({"max_lr": 0.1}, {"max_lr": 0.2}) and first.metrics == {"lr", "val_loss"}
+
+
+def test_settings_that_are_numbers_tell_runs_apart_and_are_no_metrics(tmp_path: Path) -> None:
+    decays = "seed,step,weight_decay,lr,val_loss\n1,0,0.0,0.2,5\n1,10,0.0,0.1,4\n1,0,0.1,0.2,5\n1,10,0.1,0.1,3\n"
+    first, second = runs(tmp_path, decays)
+    assert first.config == {"seed": 1, "weight_decay": 0.0} and series(second, "val_loss") == [(0, 5), (10, 3)]
+    summary = "optimizer,seed,lr,weight_decay,val_loss\nmuon,1,0.1,0.0,3\nmuon,1,0.1,0.1,4\n"
+    assert [run.config["weight_decay"] for run in runs(tmp_path, summary)] == [0.0, 0.1]
+    (run,) = runs(tmp_path, "step,batch_size,timestamp,val_loss\n0,64,2026-01-01T00:00:00Z,5\n9,64,2026-01-02,4\n")
+    assert run.config == {"batch_size": 64} and run.metrics == {"val_loss"} and not run.not_numbers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "run_id,metrics.val_loss,params.optimizer,params.lr,params.seed,params.steps\na,3,muon,0.1,7,10\n",
+        "val_loss,training_iteration,trial_id,config/optimizer,config/lr,config/seed\n4,1,a,muon,0.1,7\n3,2,a,muon,0.1,7\n",
+    ],
+)
+def test_settings_behind_the_prefix_of_a_tracker_are_settings(tmp_path: Path, text: str) -> None:
+    (run,) = runs(tmp_path, text)
+    mapped = apply_mapping(run, propose_mapping([run], {}, {}), "csv", "e")
+    assert (mapped.header.candidate, mapped.header.lr, mapped.header.seed) == ("muon", 0.1, 7)
+    assert mapped.points[-1].metrics["val_loss"] == 3 and run.name == "a"
 
 
 def test_rows_that_are_points_or_runs_are_asked_for(tmp_path: Path) -> None:
     text = "batch,lr,val_loss\n100,0.1,3\n200,0.05,2\n"
     with pytest.raises(SourceError, match=r"--map step=COLUMN if .* --map lr=config\.lr if"):
         runs(tmp_path, text)
+    with pytest.raises(SourceError, match="--map step=COLUMN"):
+        runs(tmp_path, "batch,batch_size,lr,val_loss\n100,8,0.1,3\n200,8,0.05,2\n")
     (run,) = runs(tmp_path, text, step="batch")
     assert series(run, "val_loss") == [(100, 3), (200, 2)] and run.step_field == "batch"
     assert propose_mapping([run], {"step": "batch"}, {}).fields["step"] == "batch"

@@ -31,7 +31,7 @@ def values(run: MappedRun, metric: str = "val_loss") -> list[tuple[int, float]]:
 LINES = {
     "nanogpt": (
         "iter 0: loss 10.9, time 300.12ms, mfu -100.00%",
-        "step 250: train loss 3.7, val loss 3.8",
+        "[2026-03-29 01:30:00,123][train][INFO] - step 250: train loss 3.7, val loss 3.8",
         "step 500: train loss 3.4, val loss 3.5",
     ),
     "modded-nanogpt": (
