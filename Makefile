@@ -39,8 +39,8 @@ docs: $(VENV)/.installed-dev  ## the documents as a site with a search, at http:
 	$(BIN)/zensical serve
 
 # Four at a time, on two cores: services wait more than they compute, and each has a database of its own.
-# In the order of the tree, so that files of a few long tests do not come last, when nothing is left beside them.
-# The files of tests/integration/service go to one worker, and share one service (tests/conftest.py).
+# In the order of the tree, so that files of a few long tests do not come last, when nothing is left beside them;
+# first the files of tests/integration/service, which go to one worker and share one service (tests/conftest.py).
 # What Python compiles is kept, whatever the environment says: hundreds of processes would compile the same modules again.
 unit: $(VENV)/.installed-dev  ## all tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

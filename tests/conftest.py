@@ -53,6 +53,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return SharedServiceScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files of the shared service: one worker has them all, and the others would wait for it."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SHARING))
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around pytest's own summary
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
     """Name, in the last lines, the tests that did not run for want of a program, and how to get it: the reason of such

@@ -20,7 +20,7 @@ worked out in `step.py`, for groups of like blocks that `layout.py` makes once; 
 planning, saving, loading.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, eq, itemgetter
@@ -420,8 +420,12 @@ class AdaPM(ClosureStep):
         return groups
 
     def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: a view would take the memory of its whole group with it."""
         names = ("plan", "compile", "_heads", "_planning", "_group_names")
-        return {**super().__getstate__(), **{name: getattr(self, name) for name in names}}
+        state = defaultdict[Tensor, dict[str, Tensor]](dict)
+        for parameter, kept in self.state.items():
+            state[parameter] = {key: value.clone() for key, value in kept.items()}
+        return {**super().__getstate__(), "state": state, **{name: getattr(self, name) for name in names}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -139,9 +139,8 @@ def test_the_examples_of_the_document_work(service: Service, client: Client):
     for block in blocks:
         exec(block.replace("http://127.0.0.1:8321", service.url), namespace)
     namespace["client"].close()  # type: ignore[attr-defined]
-    assert len(blocks) == 8
+    assert len(blocks) == 7
     assert len(namespace["results"]) == 4  # type: ignore[arg-type]
     assert set(namespace["verdicts"]["conclusion"]) == {Conclusion.NO_LOSS}  # type: ignore[index]
     assert namespace["last"] == run
     assert "/workload" in namespace["refused"]  # type: ignore[operator]
-    assert namespace["runs"]

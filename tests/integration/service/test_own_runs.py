@@ -86,7 +86,8 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
     for figure in ("mean", "low", "high", "p_value"):
         assert getattr(best.difference, figure) == pytest.approx(getattr(expected, figure)), figure
     assert (best.candidate, best.conclusion, best.tokens) == ("muon", Conclusion.BETTER, (409_600.0,))
-    assert table.exit_code == 0 and "not measured by the bench; val_loss, lower is better" in table.output
-    assert best.verdict in " ".join(table.output.split())
+    printed = " ".join(table.output.split())
+    assert table.exit_code == 0 and "not measured by the bench; val_loss, lower is better" in printed
+    assert best.verdict in printed
     assert ">logged</span>" in page and "lower than adamw" in page
     assert all(record.origin == "external" for record in (answer, *runs))
