@@ -42,7 +42,7 @@ turns out damaged; as on a worker's disk."""
 Keep = Literal["last", "none"]
 
 
-def kept_checkpoints(status: RunStatus, keep: Keep) -> int:
+def count_kept_checkpoints(status: RunStatus, keep: Keep) -> int:
     """Return the number of kept checkpoints of an ended run, to continue from."""
     return int(status is not RunStatus.SUCCEEDED and keep != "none")
 
@@ -95,7 +95,7 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
     too_full = [
         run_id
         for run_id in status
-        if _local_surplus(folders[run_id], kept_checkpoints(status[run_id], keep))
+        if _local_surplus(folders[run_id], count_kept_checkpoints(status[run_id], keep))
         or not any(folders[run_id].glob("*.json"))
     ]
     pruned = tuple(run_id for run_id in too_full if _prune_run(database, run_id, folders[run_id], keep))
@@ -119,7 +119,7 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
         locked_run = lock_run(database, connection, run_id)
         if locked_run is None or locked_run[0].status not in TERMINAL:
             return False
-        count = kept_checkpoints(locked_run[0].status, keep)
+        count = count_kept_checkpoints(locked_run[0].status, keep)
         for notice in _local_surplus(folder, count):
             notice.unlink(missing_ok=True)  # first: a state without one is no checkpoint
             notice.with_suffix(".pt").unlink(missing_ok=True)
@@ -157,7 +157,7 @@ def remote_surplus(names: Sequence[str], status: RunStatus, newest: RemoteCheckp
     has_ended = status in TERMINAL
     if newest is None and not has_ended:
         return []  # before any is told of, each may be the one that will be
-    count = kept_checkpoints(status, keep) if has_ended else LIVE_CHECKPOINTS
+    count = count_kept_checkpoints(status, keep) if has_ended else LIVE_CHECKPOINTS
     files = [(name, parsed[0]) for name in names if (parsed := parse_checkpoint_name(name)) is not None]
     if count == 0:
         return [name for name, _ in files]
@@ -201,5 +201,5 @@ def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str]
             return []
         status = locked_run[0].status
         newest = _newest_checkpoints(connection, [run_id]).get(run_id)
-        forget_checkpoints(connection, run_id, kept_checkpoints(status, keep))
+        forget_checkpoints(connection, run_id, count_kept_checkpoints(status, keep))
         return remote_surplus(names, status, newest, keep)

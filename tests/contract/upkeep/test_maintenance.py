@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
-from orchestrator.retention.checkpoints import Keep, kept_checkpoints, prune
+from orchestrator.retention.checkpoints import Keep, count_kept_checkpoints, prune
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.queue.queue import Queue
@@ -141,9 +141,9 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
 
     def retried_meanwhile(status: RunStatus, keep: Keep) -> int:
         store.runs.apply(ended, RunAction.RETRY)
-        return kept_checkpoints(status, keep)
+        return count_kept_checkpoints(status, keep)
 
-    monkeypatch.setattr("orchestrator.retention.checkpoints.kept_checkpoints", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.checkpoints.count_kept_checkpoints", retried_meanwhile)
     assert prune(store.database, tmp_path, "none") == ()
     assert len(list((tmp_path / ended).glob("checkpoints/*"))) == 4
     assert [notice.step for notice in store.runs.checkpoints(ended)] == [20, 40]

@@ -9,7 +9,7 @@ from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
 from orchestrator.retention import checkpoints as retention
 from orchestrator.retention.checkpoints import (
     Keep,
-    kept_checkpoints,
+    count_kept_checkpoints,
     prune_remote,
     remote_surplus,
 )
@@ -86,10 +86,10 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
 
     def retried_meanwhile(status: RunStatus, keep: Keep) -> int:
         store.runs.apply(lease.run_id, RunAction.RETRY)
-        return kept_checkpoints(status, keep)
+        return count_kept_checkpoints(status, keep)
 
     assert prune_remote(store.database, remote, "none", lambda: True) == 0  # the service stops
-    monkeypatch.setattr("orchestrator.retention.checkpoints.kept_checkpoints", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.checkpoints.count_kept_checkpoints", retried_meanwhile)
     assert prune_remote(store.database, remote, "none") == 0
     assert _steps(remote, lease.run_id) == [10]
     assert [checkpoint.step for checkpoint in store.runs.checkpoints(lease.run_id)] == [10]
