@@ -5,10 +5,9 @@
     {"at": 1764000001.2, "step": 100, "metrics": {"val_loss": 3.21}}
     {"at": 1764000009.7, "state": "finished"}
 
-Each process that logs a run writes a spool of its own, so that a run which goes on elsewhere mixes with nothing. A
-line is written whole, by one call of the kernel: a process that is killed leaves every line that it logged, and at most
-one torn one. The service keeps so many lines from the beginning of each spool, and is sent those behind them: whoever
-sends a spool again, or at the same time, changes nothing.
+Each process that logs a run writes its own spool. Each line is written by one system call, so a killed process leaves
+every line that it logged, and at most one torn line. The service answers how many lines of a spool it has, and the
+client sends those after them: sending a spool twice, or from two processes at once, changes nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 
 SUFFIX = ".run.jsonl"
 FOLDER = Path("adapm-runs")
-"""The folder of spools, below that in which the training was started, unless $ADAPM_BENCH_RUNS names another."""
+"""The folder of spools in the folder where the training was started; $ADAPM_BENCH_RUNS names another."""
 FOLDER_VARIABLE = "ADAPM_BENCH_RUNS"
 TAIL_BYTES = 2**17
-"""Read for the last step: a line has at most 200 metrics, some 40 kB."""
+"""The part of the file that is read for the last step: a line has at most 200 metrics, about 40 kB."""
 MOST_BYTES = 2**18
 """The most bytes in one request; the service reads 1 MiB."""
 
@@ -55,11 +54,11 @@ class Synced:
     run_id: str
     experiment: str
     sent: int
-    """Lines that the service had not."""
+    """The number of lines that were new to the service."""
     lines: int
     """The number of lines that the service has now."""
     torn: tuple[int, ...] = ()
-    """Lines of the file, from 1, that were among those sent and cannot be read."""
+    """The numbers, from 1, of sent lines of the file that cannot be read."""
 
 
 class RunSpool:
@@ -69,7 +68,7 @@ class RunSpool:
         """Raises `SpoolError` if the file has no header, `OSError` if it cannot be read."""
         self.path = path
         if not path.is_file():  # opening a pipe would wait for who writes to it
-            raise SpoolError(f"{path} is no file")
+            raise SpoolError(f"{path} is not a file")
         with path.open("rb") as file:
             first = file.readline()
         if not first.endswith(b"\n"):
@@ -84,7 +83,7 @@ class RunSpool:
             ) from error
         self.run_id, self.part, self.run = head.id, head.part, head.run
         self._place = (0, len(first))
-        """Number and offset of a line; those before it need not be read again."""
+        """The number and offset of the next line to read."""
         self._begin = self._place
         self._received: int | None = None
 
@@ -109,7 +108,7 @@ class RunSpool:
         return next((line.step for line in lines if line is not None and line.step is not None), None)
 
     def send(self, client: "Client") -> Synced:
-        """Send what the service does not have. Raises `ClientError`."""
+        """Send the lines that the service does not have. Raises `ClientError`."""
         if self._received is None:
             self._received = client.send_lines(self.run_id, LinesBatch(run=self.run, part=self.part)).lines
         had = received_lines = self._received
@@ -151,7 +150,7 @@ def batches(run: RunHeader, part: str, lines: Iterable[SpoolLine | None], first_
 
 
 def find(folder: Path) -> list[Path]:
-    """Return the spools of a folder and of those in it, those that were last written to last."""
+    """Return the spools in a folder and its subfolders, ordered by their last change."""
     files = [path for path in (folder, *folder.rglob(f"*{SUFFIX}")) if path.is_file()]
     return sorted(files, key=lambda path: (path.stat().st_mtime, path.name))
 

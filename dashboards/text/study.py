@@ -136,7 +136,7 @@ shows every figure and caveat ([studies](studies.md))."""
 
 
 PLACES = ("appendix", "assumption", "figure", "section", "table", "theorem")
-"""The source of a claim of AdaPM's paper begins with one of them; that of another paper has its arXiv number."""
+"""First words of the sources of claims of AdaPM's paper; another paper's source has its arXiv number."""
 
 
 def reproduction(studies: Sequence[StudySummary]) -> str:
@@ -165,7 +165,7 @@ def claim_counts(studies: Sequence[StudySummary]) -> str:
 
 
 def verdict_counts(findings: Iterable[Finding]) -> str:
-    """`3 supported, 4 contradicted, 1 undecided`: how many claims have which verdict."""
+    """Return the number of claims by verdict: `3 supported, 4 contradicted, 1 undecided`."""
     counts = Counter(measure.verdict for finding in findings for measure in finding.measures)
     return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict])
 
@@ -203,7 +203,7 @@ def _machines(studies: Iterable[StudySummary]) -> Iterator[str]:
 
 
 def _section(study: StudySummary) -> Iterator[str]:
-    """Yield the claim, and of each scale with a result the figures that are claimed; `study ls` shows the others."""
+    """Yield the claim, then the claimed figures of each scale with a result; `study ls` shows the others."""
     yield f"## {study.name}"
     yield ""
     yield f"Claim ({study.source}): {study.claim}"
