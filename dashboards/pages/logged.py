@@ -18,6 +18,7 @@ from dashboards.figures.registry import FigureName
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.palette import ThemeName
 from dashboards.render import page
+from dashboards.text.words import whiskers
 from dashboards.view_state import panel_words
 from orchestrator.analysis.external_runs import judge
 from orchestrator.errors import ConflictError, NotFoundError
@@ -41,6 +42,7 @@ class LoggedPages:
         metrics = _metrics(runs)
         titles = {name: name for name in metrics}
         judgement, reason = _judge(experiment, runs, choice)
+        rows = judgement.rows if judgement else ()
         metric = _judged_metric(judgement, choice, metrics)
         first = (Panel(metric=metric or "", smooth=0).word(),)
         if (edited := edited_address(path, pairs, metrics=titles, first=first)) is not None:
@@ -52,6 +54,8 @@ class LoggedPages:
             runs=runs[:RUNS_SHOWN],
             runs_shown=RUNS_SHOWN,
             judgement=judgement,
+            whiskers=whiskers({row.candidate: row.difference for row in rows if row.difference is not None}),
+            headline=next((row for row in rows if row.difference is not None), None),
             reason=reason,
             chosen=choice,
             panels=page_panels(

@@ -184,14 +184,14 @@ def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
 
 def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[LeaderboardLine, ...]:
     """Return the leaderboard's lines; only candidates with a finite loss have a rank."""
-    whiskers = _whiskers({row.candidate: row.difference for row in comparison.rows if row.difference is not None})
+    intervals = whiskers({row.candidate: row.difference for row in comparison.rows if row.difference is not None})
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
     return tuple(
         LeaderboardLine(
             rank=rank if row.val_loss is not None else None,
             row=row,
             style=styles[row.candidate],
-            whisker=whiskers.get(row.candidate),
+            whisker=intervals.get(row.candidate),
             state_share=_share(row.optimizer_state_bytes, baseline.optimizer_state_bytes if baseline else None),
             pace=pace_words(row, baseline),
             runs_ended=sum(rate.runs_ended for rate in row.all_runs()),
@@ -401,7 +401,7 @@ def step_share(run: RunRecord) -> float:
     return round(min(100.0, 100 * steps / max(1, run.steps_total)), 1)
 
 
-def _whiskers(by_candidate: Mapping[str, Difference]) -> dict[str, Whisker]:
+def whiskers(by_candidate: Mapping[str, Difference]) -> dict[str, Whisker]:
     """Return whiskers on one scale for all rows, which includes zero and the intervals, so that a wide one looks wider
     than a narrow one. Cut are those that are much wider than others, and those beside which the means would lie on top
     of one another."""
