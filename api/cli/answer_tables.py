@@ -28,7 +28,7 @@ from worker.words import pluralize
 WORDS_COLUMNS = 20
 """The width of words in a column of figures, that of an interval."""
 LEAST_COLUMNS = 4
-"""The optimizer, its rate, its loss and its difference to the baseline."""
+"""The candidate, its rate, its loss and its difference to the baseline."""
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
@@ -68,7 +68,7 @@ class Leaderboard:
         delta = f"Δ to {self.comparison.baseline[:16]}"
         time = formats.device_time_title(self.comparison.device).lower().replace(" ", "\n", 1)
         figures = ("state", "lost\nruns", "peak memory", "step\n(opt.)", time)
-        return ["optimizer", "lr", "validation loss", delta, *figures, "runs"]
+        return ["candidate", "lr", "validation loss", delta, *figures, "runs"]
 
     def _table(self, titles: list[str]) -> RichTable:
         rows = self.comparison.rows
