@@ -44,7 +44,7 @@ class LoggedPages:
         judgement, reason = _judge(experiment, runs, choice)
         rows = judgement.rows if judgement else ()
         metric = _judged_metric(judgement, choice, metrics)
-        first = (Panel(metric=metric or "", smooth=0).word(),)
+        first = (Panel(metric=metric or "", smooth=0, by="candidate").word(),)
         if (edited := edited_address(path, pairs, metrics=titles, first=first)) is not None:
             return RedirectResponse(edited, status_code=303)
         return page(

@@ -187,7 +187,7 @@ def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterat
         limits = [f"{'it is' if len(edge_candidates) == 1 else 'they are'} not called worse"] if edge_candidates else []
         limits += [f"nothing is called better than {row.title}" for row in at_edge if row.is_baseline]
         yield (
-            f"The best learning rate of {', '.join(row.title for row in at_edge)} is at an end of those tried, so "
+            f"The best learning rate of {' and of '.join(row.title for row in at_edge)} is at an end of those tried, so "
             f"{' and '.join(limits)}. Start nearer to it, or try more rates."
         )
     for row in rows:
@@ -233,7 +233,7 @@ def _way_to_decide(difference: Difference, row: CandidateRow, baseline: Candidat
     if difference.low is None:
         return f"Add {sample}s."
     if 2 * difference.evaluation_error > max(abs(difference.mean), difference.margin or 0.0):
-        return f"A larger `evaluation.sequences` would decide; more {sample}s would not."
+        return f"More {sample}s would not decide: raise `evaluation.sequences`."
     return f"Even a thousand {sample}s would not decide so small a difference."
 
 
