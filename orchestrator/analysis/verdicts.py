@@ -187,8 +187,8 @@ def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterat
         limits = [f"{'it is' if len(edge_candidates) == 1 else 'they are'} not called worse"] if edge_candidates else []
         limits += [f"nothing is called better than {row.title}" for row in at_edge if row.is_baseline]
         yield (
-            f"The best learning rate of {' and of '.join(row.title for row in at_edge)} is at an end of those tried, so "
-            f"{' and '.join(limits)}. Start nearer to it, or try more rates."
+            f"The best learning rate of {' and of '.join(row.title for row in at_edge)} is at an end of those tried, "
+            f"so {' and '.join(limits)}. Start nearer to it, or try more rates."
         )
     for row in rows:
         if row.lost_runs():

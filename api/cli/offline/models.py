@@ -212,8 +212,8 @@ def _print_fits(footprint: Footprint, card_gib: float, micro_batch: int) -> None
         f"\n{footprint.model}: weights {formats.size(footprint.parameter_bytes)}, gradients "
         f"{formats.size(footprint.gradient_bytes)}, activations {activations} with checkpointing (micro-batch "
         f"{micro_batch}, {footprint.sequence_length_tokens:,} tokens, {footprint.precision}).\n"
-        "Peak: weights, gradients and state, and activations or the optimizer's step, with gradient accumulation; with one "
-        f"micro-batch a step it is lower, by at most the gradients. {card_gib:g} GiB = "
+        "Peak: weights, gradients and state, and activations or the optimizer's step, with gradient accumulation; with "
+        f"one micro-batch a step it is lower, by at most the gradients. {card_gib:g} GiB = "
         f"{formats.size(card_gib * 2**30)} of tensors; the CUDA context and the allocator's gaps come on top."
     )
     for entry in footprint.optimizers:
