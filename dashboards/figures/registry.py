@@ -7,7 +7,7 @@ experiment is one entry here and its name in the type that addresses are checked
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec
 
 from dashboards.figures import laws, memory, sweep
@@ -23,7 +23,7 @@ from orchestrator.analysis.laws.records import FitReport
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison
 
-ComparisonFigure = Literal["curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours"]
+ComparisonFigure = Literal["curves", "learning-rates", "breakdown", "loss-memory", "loss-hours"]
 LawFigure = Literal["law", "residuals"]
 SweepFigure = Literal["objective", "slices", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure | Literal["panel"]
@@ -45,20 +45,17 @@ class FigureEntry(Generic[P]):
     draw: Callable[P, Figure]
     caption: str = ""
     """The sentence below it in a report; figures without one are not in reports."""
-    is_listed: bool = True
-    """False for a former name, so that old addresses still lead to the figure."""
 
 
-LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
-    name="loss-memory",
-    title="Loss and optimizer state",
-    page=AnswerKind.COMPARISON,
-    caption="Final loss by optimizer state; bars are 95 % intervals of the difference to the baseline. The dotted line "
-    "is the Pareto front; of hollow marks it is undecided whether they are on it.",
-    draw=lambda view: loss_by_price(*_comparison_view(view), "memory"),
-)
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
-    LOSS_MEMORY,
+    FigureEntry(
+        name="loss-memory",
+        title="Loss and optimizer state",
+        page=AnswerKind.COMPARISON,
+        caption="Final loss by optimizer state; bars are 95 % intervals of the difference to the baseline. The dotted "
+        "line is the Pareto front.",
+        draw=lambda view: loss_by_price(*_comparison_view(view), "memory"),
+    ),
     FigureEntry(
         name="curves",
         title="Loss curves",
@@ -76,8 +73,6 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         "the mean of the compared seeds.",
         draw=lambda view: learning_rates(*_comparison_view(view), view.snapshot.runs, narrow=view.narrow),
     ),
-    replace(LOSS_MEMORY, name="pareto", is_listed=False),
-    replace(LOSS_MEMORY, name="memory", is_listed=False),
     FigureEntry(
         name="loss-hours",
         title="Loss and device time",
@@ -133,14 +128,12 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
     ),
 )
 PANEL: FigureEntry[[ExperimentView]] = FigureEntry(
-    name="panel", title="Panel", page="every experiment", draw=experiment_panel, is_listed=False
+    name="panel", title="Panel", page="every experiment", draw=experiment_panel
 )
 SERIES = FigureEntry(name="series", title="Series", page="run", draw=run_series)
 METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
-RUNS_PANEL = FigureEntry(
-    name="runs-panel", title="{runs} runs compared", page="compare", draw=draw_panel, is_listed=False
-)
+RUNS_PANEL = FigureEntry(name="runs-panel", title="{runs} runs compared", page="compare", draw=draw_panel)
 
 FIGURES: tuple[FigureEntry[Any], ...] = (
     *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, SERIES, METERS, PROBE,
@@ -155,7 +148,7 @@ BY_LAW = {entry.name: entry for entry in LAW_FIGURES}
 
 def page_figures(page: FigurePage) -> tuple[FigureEntry[Any], ...]:
     """Return the figures of a page, in their order."""
-    return tuple(entry for entry in FIGURES if entry.page == page and entry.is_listed)
+    return tuple(entry for entry in FIGURES if entry.page == page)
 
 
 def _comparison_view(view: ExperimentView) -> tuple[Comparison, dict[str, Style], ViewState, ThemeName]:

@@ -161,7 +161,7 @@ def _figures(subject: ReportSubject, entries: Sequence[FigureEntry[Any]], cell: 
     view = ViewState(cell=cell)
     blocks = []
     for entry in entries:
-        if entry.caption and entry.is_listed:
+        if entry.caption:
             picture = subject.files.picture(subject.experiment.id, entry.name, view)
             image = base64.b64encode(draw(picture.figure, "svg")).decode()
             address = f"data:image/svg+xml;base64,{image}"

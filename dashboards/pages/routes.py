@@ -15,12 +15,10 @@
 /deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo
 /events, /experiments/{id}/events        server-sent events: changed, done
 /static/{name}                           styles, scripts, Plotly.js
-/external, /campaigns, /plan, …          addresses of earlier versions: redirects, `MOVED`
 """
 
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Literal
-from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -66,13 +64,6 @@ BESTS_SHOWN = 4
 """Candidates that the first page shows of an experiment."""
 TRIALS_SHOWN = 500
 """Rows of a sweep's table; the REST API has them all."""
-MOVED = {
-    "/external": "/",
-    "/external/{experiment_id}": "/experiments/{experiment_id}",
-    "/campaigns": "/",
-    "/plan": "/memory",
-}
-"""The pages of earlier versions that people may have bookmarked, and the page of today for each."""
 
 
 def pages(
@@ -103,19 +94,7 @@ def pages(
     router.include_router(memory_pages(services.footprints))
     router.include_router(event_streams(experiments, monitor, pulse, stopping))
     router.include_router(static_files())
-    for path, target in MOVED.items():
-        router.get(path)(_redirect(target))
     return router
-
-
-def _redirect(target: str) -> Callable[[Request], RedirectResponse]:
-    """Return a handler that answers with the page of today, under the same parameters."""
-
-    def redirect(request: Request) -> RedirectResponse:
-        path = target.format_map({name: quote(value, safe="") for name, value in request.path_params.items()})
-        return RedirectResponse(request.url.replace(scheme="", netloc="", path=path), status_code=301)
-
-    return redirect
 
 
 class PageHandlers:

@@ -27,7 +27,7 @@ def test_a_retried_run_is_read_anew(services, player):
     assert reader.series([services.runs.get(run_id)])[0].steps[-1] > original.steps[-1]
 
 
-def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(services):
+def test_every_figure_of_a_comparison_is_a_file(services):
     experiment, files = (
         services.experiments.submit(DEMO).experiment,
         FigureFiles(Reader(services)),
