@@ -18,6 +18,7 @@
 """
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -26,7 +27,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from dashboards.assets import static_files
 from dashboards.data import tables
-from dashboards.data.live import Pulse, changes
+from dashboards.data.live import changes
 from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader
 from dashboards.data.search import Search, find_experiments
@@ -67,12 +68,12 @@ TRIALS_SHOWN = 500
 
 
 def pages(
-    services: Services, studies: Studies, reader: Reader, pulse: Pulse, *, stopping: Callable[[], bool] = lambda: False
+    services: Services, studies: Studies, reader: Reader, *, stopping: Callable[[], bool] = lambda: False
 ) -> APIRouter:
     """Return every page, figure, event stream and static file, to be included by the api.
 
-    `reader` and `pulse` are those of REST, too: what one has looked up the other need not. `stopping` tells open
-    streams that the process is about to end, so that they end first.
+    `reader` is that of REST, too: what one has looked up the other need not. `stopping` tells open streams that the
+    process is about to end, so that they end first.
     """
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
@@ -92,7 +93,7 @@ def pages(
     router.include_router(queue_pages(monitor))
     router.include_router(key_pages(services.keyring, services.audit))
     router.include_router(memory_pages(services.footprints))
-    router.include_router(event_streams(experiments, monitor, pulse, stopping))
+    router.include_router(event_streams(experiments, monitor, stopping))
     router.include_router(static_files())
     return router
 
@@ -255,27 +256,27 @@ class FigureHandlers:
         return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
 
 
-def event_streams(experiments: Experiments, monitor: Monitor, pulse: Pulse, stopping: Callable[[], bool]) -> APIRouter:
+def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable[[], bool]) -> APIRouter:
     """Return the streams that tell pages to refresh themselves."""
     router = APIRouter(include_in_schema=False)
-    everything = Pulse(lambda _: monitor.version())
 
     def existing_id(experiment_id: str) -> str:
         return experiments.get(experiment_id).id  # a 404 must come before the stream has begun
 
-    def has_ended(experiment_id: str) -> bool:
+    def experiment_has_ended(experiment_id: str) -> bool:
         return experiments.get(experiment_id).counts.done()
 
     @router.get("/events", response_class=EventSourceResponse)
     async def home_events(seen: Annotated[int | None, Depends(last_seen_version)]) -> AsyncIterator[ServerSentEvent]:
-        async for event in changes(everything, "", seen, ended=lambda _: False, stopping=stopping):
+        async for event in changes(monitor.version, seen, ended=lambda: False, stopping=stopping):
             yield event
 
     @router.get("/experiments/{experiment_id}/events", response_class=EventSourceResponse)
     async def experiment_events(
         found: Annotated[str, Depends(existing_id)], seen: Annotated[int | None, Depends(last_seen_version)]
     ) -> AsyncIterator[ServerSentEvent]:
-        async for event in changes(pulse, found, seen, ended=has_ended, stopping=stopping):
+        version, has_ended = partial(experiments.version, found), partial(experiment_has_ended, found)
+        async for event in changes(version, seen, ended=has_ended, stopping=stopping):
             yield event
 
     return router
