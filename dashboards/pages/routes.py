@@ -31,11 +31,10 @@ from dashboards.data.live import changes
 from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader
 from dashboards.data.search import Search, find_experiments
-from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
-from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, PANEL, FigureName
+from dashboards.figures.registry import FigureName
 from dashboards.figures.sweep import searched_candidate
-from dashboards.files.figures import FileForm, figure_answer, table_file, unchanged_answer
+from dashboards.files.figures import FigureFiles, FileForm, figure_answer, table_file, unchanged_answer
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.all_runs import all_runs_pages
 from dashboards.pages.compare import compare_pages
@@ -51,7 +50,6 @@ from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import words
 from dashboards.view_state import ViewState
-from orchestrator.errors import NotFoundError
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
@@ -194,7 +192,7 @@ class FigureHandlers:
     def __init__(self, reader: Reader, laws: FitPages) -> None:
         self._reader = reader
         self._laws = laws
-        self._logged = LoggedPages(reader)
+        self._logged, self._files = LoggedPages(reader), FigureFiles(reader)
 
     def experiment(
         self,
@@ -206,48 +204,18 @@ class FigureHandlers:
         narrow: bool = False,
     ) -> Response:
         """Return a figure of an experiment, as the view in the query asks for it."""
-        try:
-            return self._measured(experiment_id, name, form, request, theme, narrow=narrow)
-        except NotFoundError:
-            logged_experiment = self._reader.experiments.find_any(experiment_id)
-            if not isinstance(logged_experiment, ExternalExperiment):
-                raise
-        return self._logged.figure(logged_experiment, name, form, request, theme)
-
-    def _measured(
-        self,
-        experiment_id: str,
-        name: FigureName,
-        form: FileForm,
-        request: Request,
-        theme: ThemeName,
-        *,
-        narrow: bool,
-    ) -> Response:
-        view = ViewState.parse(request.query_params.multi_items())
-        if (by_law := BY_LAW.get(name)) is not None:
-            return self._laws.figure([self._reader.experiments.get(experiment_id)], by_law, form, request, theme)
-        entry = BY_SNAPSHOT[name]
-        snapshot = self._reader.snapshot(experiment_id, view.cell, baseline=view.baseline)
-        tag = f'"{snapshot.version}"'
+        found = self._reader.experiments.find(experiment_id)
+        if isinstance(found, ExternalExperiment):
+            return self._logged.figure(found, name, form, request, theme)
+        if name in ("law", "residuals"):
+            return self._laws.figure([found], name, form, request, theme)
+        query, tag = request.query_params, f'"{self._reader.experiments.version(found.id)}"'
         if (unchanged := unchanged_answer(tag, request)) is not None:
             return unchanged
-        shown = snapshot.experiment
-        if entry is not PANEL and entry.page != shown.spec.answer:
-            raise NotFoundError(f"experiment {experiment_id} is a {shown.kind} without a figure {name}")
-        drawn = entry.draw(
-            ExperimentView(
-                reader=self._reader,
-                snapshot=snapshot,
-                state=view,
-                theme=theme,
-                narrow=narrow,
-                candidate=request.query_params.get("candidate", ""),
-                panel=request.query_params.get("panel", ""),
-            )
-        )
-        title = f"{entry.title} · {snapshot.experiment.name}"
-        return figure_answer(drawn, form, theme, name=f"{experiment_id}-{name}", title=title, tag=tag)
+        candidate, panel = query.get("candidate", ""), query.get("panel", "")
+        state = ViewState.parse(query.multi_items())
+        drawn = self._files.picture(found.id, name, state, theme, narrow=narrow, candidate=candidate, panel=panel)
+        return figure_answer(drawn.figure, form, theme, name=f"{found.id}-{name}", title=drawn.title, tag=tag)
 
     def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], request: Request) -> Response:
         """Return the leaderboard as a file."""

@@ -86,7 +86,7 @@ def test_a_stopping_process_ends_its_streams_without_done():
 def test_a_look_that_fails_ends_the_stream(monkeypatch):
     """As when the experiment is deleted."""
     store = Store()
-    monkeypatch.setattr(store, "read", lambda: {}["e"])
+    monkeypatch.setattr(store, "read", lambda: dict[str, int]()["e"])
     with pytest.raises(KeyError):
         asyncio.run(anext_event(store))
 

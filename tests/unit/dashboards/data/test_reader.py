@@ -1,7 +1,7 @@
 """Kept curves of pages: an ended attempt's is kept, and a retried run's is not."""
 
 from dashboards.data.reader import Reader
-from dashboards.figures.registry import COMPARISON_FIGURES, page_figures
+from dashboards.figures.registry import COMPARISON_FIGURES, FIGURES
 from dashboards.files.figures import FigureFiles, write
 from dashboards.view_state import ViewState
 from orchestrator.jobs import RunAction
@@ -32,6 +32,6 @@ def test_every_figure_of_a_comparison_is_a_file(services):
         services.experiments.submit(DEMO).experiment,
         FigureFiles(Reader(services)),
     )
-    assert files.names(experiment) == tuple(entry.name for entry in page_figures(AnswerKind.COMPARISON))
+    assert files.names(experiment) == tuple(entry.name for entry in FIGURES[AnswerKind.COMPARISON])
     for entry in COMPARISON_FIGURES:
         assert write(files.picture(experiment.id, entry.name, ViewState()), "svg").startswith(b"<?xml")
