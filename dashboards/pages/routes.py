@@ -38,7 +38,7 @@ from dashboards.files.figures import FigureFiles, FileForm, figure_answer, table
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.all_runs import all_runs_pages
 from dashboards.pages.compare import compare_pages
-from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
+from dashboards.pages.curation import curation_pages, or_not_found_page
 from dashboards.pages.logged import LoggedPages
 from dashboards.pages.memory import memory_pages
 from dashboards.pages.run import run_pages
@@ -125,7 +125,6 @@ class PageHandlers:
             limit=EXPERIMENTS_SHOWN,
             bests_shown=BESTS_SHOWN,
             query=query,
-            undo=find_restorable(experiments, request.query_params.get("deleted")),
             any_deleted=bool(experiments.page(limit=1, deleted=True)),
             activity=activity,
             concerns=concerns(activity, self._monitor.dispatch_blocker()),

@@ -21,10 +21,6 @@ from orchestrator.store.database import Database
 from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
 
-MAX_CURVES = 4_096
-"""Validation curves that are kept: of some 100 evaluations each about 10 MB."""
-
-
 NO_CURVE = ValidationCurve(steps=(), losses=())
 
 
@@ -154,7 +150,6 @@ class StoredExperiments:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._curves: dict[str, ValidationCurve] = {}
 
     def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """Return an experiment and all of its runs, of one moment."""
@@ -169,15 +164,7 @@ class StoredExperiments:
         return tuple(record for record in records if isinstance(record, ExperimentRecord))
 
     def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
-        """Return the validation losses of ended runs: they never change again, so they are read once."""
-        curves = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
-        if unknown := [run_id for run_id in run_ids if run_id not in curves]:
-            read = dict.fromkeys(unknown, NO_CURVE)
-            with self._database.reading() as connection:
-                for run_id, columns in series.read_many(connection, unknown, ("val_loss",)):
-                    read[run_id] = validation_curve(columns)
-            if len(self._curves) + len(read) > MAX_CURVES:
-                self._curves.clear()
-            self._curves |= read
-            curves |= read
-        return curves
+        """Return the validation losses of ended runs."""
+        with self._database.reading() as connection:
+            read = series.read_many(connection, run_ids, ("val_loss",))
+            return dict.fromkeys(run_ids, NO_CURVE) | {run_id: validation_curve(columns) for run_id, columns in read}
