@@ -143,7 +143,7 @@ def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4, **more:
 def band(x: Sequence[Any], low: Sequence[Any], high: Sequence[Any], colour: str, alpha: float) -> list[dict[str, Any]]:
     """Return the two edges of an interval along x, filled between; it shows nothing on hover."""
     edge = {"hoverinfo": "skip", "line": {"width": 0, "color": colour}}
-    filled = {"fill": "tonexty", "fillcolor": transparent(colour, alpha)}
+    filled = {"fill": "tonexty", "fillcolor": f"{colour}{round(255 * alpha):02x}"}
     return [trace("lines", x, low, **edge), trace("lines", x, high, **edge, **filled)]
 
 
@@ -245,9 +245,3 @@ def shades(values: Sequence[float] | Array, low: float, high: float) -> list[str
     shares = (np.asarray(values, dtype=float) - low) / ((high - low) or 1.0) * (len(stops) - 1)
     parts = [np.interp(shares, range(len(stops)), part).round().astype(int) for part in stops.T]
     return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in zip(*parts, strict=True)]
-
-
-def transparent(colour: str, alpha: float) -> str:
-    """Return `#rrggbb` as `rgba(…)`."""
-    red, green, blue = (int(colour[index : index + 2], 16) for index in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{alpha})"
