@@ -207,7 +207,7 @@ class Reader:
         else:
             experiment, runs = select_cell(*whole, cell or None)
             chosen = baseline if any(candidate.name() == baseline for candidate in experiment.spec.candidates) else None
-            answer = self.analysis.compare(experiment_id, cell or None, baseline=chosen, measured=whole)
+            answer = self.analysis.judge(experiment, runs, chosen)
         return Snapshot(
             version=version,
             experiment=experiment,

@@ -6,14 +6,13 @@ import numpy as np
 
 from orchestrator.analysis import comparison
 from orchestrator.analysis.cells import cell_records, comparisons, select_cell
-from orchestrator.analysis.comparison import ValidationCurve, comparison_design
+from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.analysis.laws.fit import FitError, fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, performance_profiles
-from orchestrator.analysis.verdicts import MOST_NOTES, note_on_baseline
 from orchestrator.columns import Columns
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunRecord
 from orchestrator.store import reads, series
@@ -44,27 +43,16 @@ class Analysis:
         """`read` gives an experiment with all of its runs, of one moment; `curves_of` ended runs' validation losses."""
         self._read, self._curves_of = read, curves_of
 
-    def compare(
-        self,
-        experiment_id: str,
-        cell: str | None = None,
-        *,
-        baseline: str | None = None,
-        measured: ExperimentWithRuns | None = None,
-    ) -> Comparison:
-        """Return the leaderboard of an experiment, from all of its runs (`measured`: as they were read already); of a
-        scaling experiment that of one cell, by its key, or of its largest model. `baseline`: held against another
-        candidate than the specification says, with intervals that allow for the choice; raises `NotFoundError` for
-        none."""
-        experiment, runs = select_cell(*(measured or self._read(experiment_id)), cell)
-        design = comparison_design(experiment)
-        if baseline is None or baseline == design.baseline:
-            return self._compare(experiment, runs)
-        if baseline not in (names := [candidate.name for candidate in design.candidates]):
-            raise NotFoundError(f"experiment {experiment_id} has no candidate {baseline!r}; it has {', '.join(names)}")
-        answer = self._compare(experiment, runs, baseline)
-        note = note_on_baseline(design, baseline, f"planned: {design.baseline}")
-        return answer.model_copy(update={"notes": (note, *answer.notes)[:MOST_NOTES]})
+    def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
+        """Return the leaderboard of an experiment, from all of its runs; of a scaling experiment that of one cell, by
+        its key, or of its largest model."""
+        return self.judge(*select_cell(*self._read(experiment_id), cell))
+
+    def judge(self, experiment: ExperimentRecord, runs: Sequence[RunRecord], baseline: str | None = None) -> Comparison:
+        """Return the leaderboard of a comparison, or of a cell, from all of its runs. `baseline`: held against that
+        candidate instead of the planned one, with intervals that allow for the choice."""
+        curves = self._curves_of(comparison.compared_runs(experiment, runs))
+        return comparison.compare(experiment, runs, curves, baseline=baseline)
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Return every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
@@ -90,7 +78,7 @@ class Analysis:
             raise ConflictError(
                 f"experiment {experiment_id} is a {experiment.spec.title}: only a comparison has rates to keep"
             )
-        answer = self._compare(experiment, runs)
+        answer = self.judge(experiment, runs)
         if not answer.complete:
             raise ConflictError(f"experiment {experiment_id} has not ended: its rates may still change")
         best = {row.candidate: row.best() for row in answer.rows}
@@ -137,12 +125,6 @@ class Analysis:
         """Return the comparisons of these experiments, each once: of a scaling experiment its cells."""
         unique = dict.fromkeys(experiment_ids)
         return [part for experiment_id in unique for part in comparisons(*self._read(experiment_id))]
-
-    def _compare(
-        self, experiment: ExperimentRecord, runs: Sequence[RunRecord], baseline: str | None = None
-    ) -> Comparison:
-        curves = self._curves_of(comparison.compared_runs(experiment, runs))
-        return comparison.compare(experiment, runs, curves, baseline=baseline)
 
 
 class StoredExperiments:
