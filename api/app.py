@@ -41,7 +41,6 @@ from api.routes import (
     webhooks,
 )
 from api.routes.context import AppState
-from dashboards.data.live import Pulse
 from dashboards.data.reader import Reader
 from dashboards.files.figures import FigureFiles
 from dashboards.pages.routes import pages
@@ -82,7 +81,6 @@ def create_app(
         services=services,
         studies=studies,
         figure_files=FigureFiles(reader),
-        pulse=Pulse(services.experiments.version),
         meters=Meters(services.monitor),
         auth=AuthState(Callers(services.keyring), Leases(services.attempts.token_opens), requests_a_second),
         stopping=stopping,
@@ -92,7 +90,7 @@ def create_app(
     app.include_router(health.router)
     app.include_router(reference.router)
     app.include_router(login.router)
-    app.include_router(pages(services, studies, reader, state.pulse, stopping=stopping))
+    app.include_router(pages(services, studies, reader, stopping=stopping))
     handle_errors(app)
     # The last one added is the first to see a request.
     app.add_middleware(CompressionMiddleware)

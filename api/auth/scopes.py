@@ -47,7 +47,6 @@ TABLE = {
     """,
     Access.VIEWER: """
     GET /
-    GET /campaigns
     GET /compare                                                     whole
     GET /compare/figures/panel.{form}                                heavy
     GET /deleted
@@ -57,13 +56,10 @@ TABLE = {
     GET /experiments/{experiment_id}/events                          stream
     GET /experiments/{experiment_id}/figures/{name}.{form}           heavy
     GET /experiments/{experiment_id}/table.{suffix}                  heavy
-    GET /external
-    GET /external/{experiment_id}
     GET /fits                                                        whole
     GET /fits/figures/{name}.{form}                                  heavy
     GET /memory
     GET /metrics
-    GET /plan
     GET /profiles                                                    whole
     GET /queue
     GET /runs                                                        whole

@@ -16,7 +16,6 @@ from api.middleware.authentication import AuthState, caller_of
 from api.middleware.metrics import Meters
 from api.problems import RefusedError, invalid_request
 from api.records import Item, Page
-from dashboards.data.live import Pulse
 from dashboards.files.figures import FigureFiles
 from optim.nearest import hint
 from orchestrator.annotations import MOST_LABELS, Label
@@ -64,8 +63,6 @@ class AppState:
     services: Services
     studies: Studies
     figure_files: FigureFiles
-    pulse: Pulse
-    """The experiments' versions, looked up once for all streams."""
     meters: Meters
     auth: AuthState
     stopping: Callable[[], bool]

@@ -5,6 +5,7 @@ And what keeps them in order: labels, a note, delete, restore, clone.
 
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
@@ -29,7 +30,7 @@ from api.routes.context import (
     problems,
     revision_tag,
 )
-from dashboards.data.live import RECONNECT_MILLISECONDS
+from dashboards.data.live import RECONNECT_MILLISECONDS, new_versions
 from dashboards.files.figures import table_file
 from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
 from orchestrator.annotations import AnnotationChange
@@ -174,17 +175,13 @@ async def stream(
     goes; a comment every 15 seconds keeps it alive.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MILLISECONDS)
-    last_version, first, stopping = last_event_id, True, state.stopping
-    while not stopping():
-        try:
-            version = await (state.pulse.version(known.id) if first else state.pulse.next(known.id))
-            first = False
-            if version != last_version:
-                last_version = version
-                record = await run_in_threadpool(state.services.experiments.get_any, known.id)
-                yield _change_event(record, version)
-        except OrchestratorError:
-            return  # deleted, or the store is away: the stream ends, and the listener connects again by itself
+    read_version = partial(state.services.experiments.version, known.id)
+    try:
+        async for version in new_versions(read_version, last_event_id, stopping=state.stopping):
+            record = await run_in_threadpool(state.services.experiments.get_any, known.id)
+            yield _change_event(record, version)
+    except OrchestratorError:
+        return  # deleted, or the store is away: the stream ends, and the listener connects again by itself
 
 
 @router.patch("/{experiment_id}", response_model=AnyExperiment, responses=problems(403, 404, 412, 413, 422))

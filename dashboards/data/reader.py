@@ -4,12 +4,10 @@ Pages of one experiment are asked for again with every change and by every viewe
 changes only when a run ends, and takes about a second to fit: it is kept for each state of its experiments.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from threading import Lock
-from typing import TypeVar
+from functools import lru_cache
 
 from dashboards.data.any_run import AnyRun
 from dashboards.data.series import (
@@ -46,16 +44,12 @@ from orchestrator.services.composition import Services
 from orchestrator.sweeps.records import SweepFinding, SweepReport
 
 MAX_SNAPSHOTS = 8
-"""The most snapshots: one of 1,000 runs takes 8 MB; only the newest of an experiment is kept."""
+"""The most snapshots: one of 1,000 runs takes 8 MB."""
 MAX_BRIEFS = 500
 """The most lines of the first page: some kilobytes for each candidate."""
 MAX_LAWS = 16
 MAX_SERIES = 1_000
 """The most series of ended runs, thinned for figures: some 100 kB each."""
-
-Key = TypeVar("Key")
-Kept = TypeVar("Kept")
-LawKey = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,26 +103,16 @@ class Reader:
     def __init__(self, services: Services) -> None:
         self.experiments, self.runs, self.analysis = services.experiments, services.runs, services.analysis
         self.external_runs = services.external_runs
-        self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
-        self._briefs: OrderedDict[str, tuple[int, Brief]] = OrderedDict()
-        self._laws: OrderedDict[LawKey, tuple[object, FitReport]] = OrderedDict()
-        self._finished: OrderedDict[str, Series] = OrderedDict()
-        self._lock = Lock()
-        """Pages are rendered by several threads."""
+        self._snapshot_at = lru_cache(MAX_SNAPSHOTS)(self._read_snapshot)
+        self._brief_at = lru_cache(MAX_BRIEFS)(self._read_brief)
+        self._law_at = lru_cache(MAX_LAWS)(self._read_law)
+        self._ended: dict[str, Series] = {}
 
     def snapshot(self, experiment_id: str, cell: str = "", *, baseline: str = "") -> Snapshot:
         """Return the experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest
         model's. `baseline`: held against that candidate instead of the planned one, where it is one. Raises
         `NotFoundError`."""
-        version = self.experiments.version(experiment_id)
-        key = f"{experiment_id} {cell} {baseline}"
-        with self._lock:
-            cached_snapshot = self._snapshots.get(key)
-        if cached_snapshot is not None and cached_snapshot.version >= version:
-            return cached_snapshot
-        fresh = self._read_snapshot(experiment_id, version, cell or None, baseline=baseline)
-        self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
-        return fresh
+        return self._snapshot_at(experiment_id, self.experiments.version(experiment_id), cell, baseline)
 
     def brief(self, experiment: AnyExperiment | ExternalExperiment) -> Brief:
         """Return the experiment in a line; its rows are read once for each version. Of a damaged one there are none,
@@ -139,60 +123,26 @@ class Reader:
             runs = self.runs.read_all(experiment.id)
             hours = sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR
             return Brief(experiment=experiment, device_hours=hours)
-        version = self.experiments.version(experiment.id)
-        with self._lock:
-            cached_brief = self._briefs.get(experiment.id)
-        if cached_brief is not None and cached_brief[0] >= version:
-            return replace(cached_brief[1], experiment=experiment)
-        brief = self._sweep_brief(experiment) if experiment.spec.answer is AnswerKind.FINDINGS else None
-        if brief is None:
-            snapshot = self.snapshot(experiment.id)
-            version, lines = snapshot.version, leaderboard(snapshot.comparison, snapshot.styles)
-            brief = Brief(
-                experiment=experiment,
-                rows=tuple(line for line in lines if line.rank is not None),
-                lossless=tuple(line.row.title for line in lines if line.rank is None),
-                device_hours=snapshot.device_hours,
-            )
-        self._keep(self._briefs, experiment.id, (version, brief), MAX_BRIEFS)
-        return brief
-
-    def _sweep_brief(self, experiment: ExperimentRecord) -> Brief:
-        """Return a sweep in a line, without the importance of hyperparameters, which takes a second."""
-        report, looks = self.analysis.sweep(experiment.id, importance=False), candidate_styles(experiment)
-        return Brief(
-            experiment=experiment,
-            trials=tuple((finding, looks[finding.candidate]) for finding in report.findings if finding.best),
-            lossless=tuple(finding.title for finding in report.findings if not finding.best),
-            device_hours=report.device_hours,
-        )
+        brief = self._brief_at(experiment.id, self.experiments.version(experiment.id))
+        return replace(brief, experiment=experiment)
 
     def law(self, experiments: Sequence[ExperimentRecord], predict: Sequence[str] = ()) -> FitReport:
         """Return the laws over these experiments, with predictions for those sizes; without any, for `default_targets`.
         Raises `FitError` if there can be none."""
-        ids = [experiment.id for experiment in experiments]
-        sizes = tuple(predict) or default_targets(experiments)
-        key = tuple(ids), sizes
-        stamp = tuple((experiment.counts.total, experiment.counts.ended()) for experiment in experiments)
-        with self._lock:
-            cached_fit = self._laws.get(key)
-        if cached_fit is not None and cached_fit[0] == stamp:
-            return cached_fit[1]
-        report = self.analysis.fit(ids, predict=sizes)
-        self._keep(self._laws, key, (stamp, report), MAX_LAWS)
-        return report
+        ids = tuple(experiment.id for experiment in experiments)
+        states = tuple((experiment.counts.total, experiment.counts.ended()) for experiment in experiments)
+        return self._law_at(ids, tuple(predict) or default_targets(experiments), states)
 
     def series(self, runs: Sequence[RunRecord]) -> tuple[Series, ...]:
         """Return each run's rows for a figure of several; those of an ended attempt never change again and are kept."""
-        with self._lock:
-            rows = {run.id: kept for run in runs if (kept := self._finished.get(_ended_attempt(run))) is not None}
+        rows = {run.id: kept for run in runs if (kept := self._ended.get(_ended_attempt(run))) is not None}
         unread = {run.id: run for run in runs if run.id not in rows}
+        rows |= {run_id: _plotted_rows(run, columns_of(())) for run_id, run in unread.items()}
         for run_id, columns in self.runs.many_series(tuple(unread), CURVE_FIELDS):
             rows[run_id] = _plotted_rows(unread[run_id], columns)
-        for run_id, run in unread.items():
-            rows.setdefault(run_id, _plotted_rows(run, columns_of(())))
-            if attempt := _ended_attempt(run):
-                self._keep(self._finished, attempt, rows[run_id], MAX_SERIES)
+        if len(self._ended) + len(unread) > MAX_SERIES:
+            self._ended.clear()
+        self._ended |= {attempt: rows[run.id] for run in unread.values() if (attempt := _ended_attempt(run))}
         return tuple(rows[run.id] for run in runs)
 
     def run(self, key: str) -> AnyRun:
@@ -225,31 +175,39 @@ class Reader:
                 columns = external_columns(logged_series, fields)
                 yield run, columns, external_series(columns, ended=run.ended)
 
-    def _keep(self, shelf: OrderedDict[Key, Kept], key: Key, value: Kept, limit: int) -> None:
-        """Keep a value, and of the others only the `limit` newest."""
-        with self._lock:
-            shelf.pop(key, None)
-            shelf[key] = value
-            while len(shelf) > max(limit, 1):
-                shelf.popitem(last=False)
+    def _read_law(self, ids: Sequence[str], sizes: Sequence[str], states: tuple[tuple[int, int], ...]) -> FitReport:
+        """`states`: of the experiments, whose law changes with them."""
+        return self.analysis.fit(ids, predict=sizes)
 
-    def _read_snapshot(
-        self,
-        experiment_id: str,
-        version: int,
-        cell: str | None = None,
-        *,
-        baseline: str = "",
-    ) -> Snapshot:
+    def _read_brief(self, experiment_id: str, version: int) -> Brief:
+        experiment = self.experiments.get(experiment_id)
+        if experiment.spec.answer is AnswerKind.FINDINGS:  # without the importance, which takes a second
+            report, looks = self.analysis.sweep(experiment.id, importance=False), candidate_styles(experiment)
+            return Brief(
+                experiment=experiment,
+                trials=tuple((finding, looks[finding.candidate]) for finding in report.findings if finding.best),
+                lossless=tuple(finding.title for finding in report.findings if not finding.best),
+                device_hours=report.device_hours,
+            )
+        snapshot = self._snapshot_at(experiment_id, version, "", "")
+        lines = leaderboard(snapshot.comparison, snapshot.styles)
+        return Brief(
+            experiment=experiment,
+            rows=tuple(line for line in lines if line.rank is not None),
+            lossless=tuple(line.row.title for line in lines if line.rank is None),
+            device_hours=snapshot.device_hours,
+        )
+
+    def _read_snapshot(self, experiment_id: str, version: int, cell: str, baseline: str) -> Snapshot:
         whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.read_all(experiment_id))
         experiment, runs = whole
         answer: Comparison | SweepReport
         if experiment.spec.answer is AnswerKind.FINDINGS:
             answer = self.analysis.sweep(experiment_id)
         else:
-            experiment, runs = select_cell(*whole, cell)
+            experiment, runs = select_cell(*whole, cell or None)
             chosen = baseline if any(candidate.name() == baseline for candidate in experiment.spec.candidates) else None
-            answer = self.analysis.compare(experiment_id, cell, baseline=chosen, measured=whole)
+            answer = self.analysis.judge(experiment, runs, chosen)
         return Snapshot(
             version=version,
             experiment=experiment,

@@ -40,8 +40,6 @@ MOST_BYTE_TICKS = 5
 BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 CIVIDIS = ("#00224e", "#1a386f", "#434e6c", "#61656f", "#7d7c78", "#9b9476", "#bcae6c", "#dec958", "#fee838")
 """Nuñez, Anderton and Renslow (2018), doi:10.1371/journal.pone.0199239, at equal steps: all eyes see the same order."""
-LETTER_PIXELS, NAMES_MOST_PIXELS = 7, 190
-"""The width of a letter, and the most room for names along an axis, set aside before the figure is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +81,6 @@ def round_step(bound: float) -> float:
 def _round_size(value: float) -> str:
     unit = formats.size(value).partition(" ")[2]
     return f"{value / BYTES[unit]:g} {unit}" if value else "0"
-
-
-def names_margin(names: Iterable[str]) -> int:
-    """Return the left margin for a figure whose rows have these names."""
-    longest = max(map(len, names), default=0)
-    return max(MARGIN["l"], min(LETTER_PIXELS * longest + 24, NAMES_MOST_PIXELS))
 
 
 def plain(text: str) -> str:
@@ -151,7 +143,7 @@ def line(x: Array, y: Array, name: str, colour: str, width: float = 1.4, **more:
 def band(x: Sequence[Any], low: Sequence[Any], high: Sequence[Any], colour: str, alpha: float) -> list[dict[str, Any]]:
     """Return the two edges of an interval along x, filled between; it shows nothing on hover."""
     edge = {"hoverinfo": "skip", "line": {"width": 0, "color": colour}}
-    filled = {"fill": "tonexty", "fillcolor": transparent(colour, alpha)}
+    filled = {"fill": "tonexty", "fillcolor": f"{colour}{round(255 * alpha):02x}"}
     return [trace("lines", x, low, **edge), trace("lines", x, high, **edge, **filled)]
 
 
@@ -253,9 +245,3 @@ def shades(values: Sequence[float] | Array, low: float, high: float) -> list[str
     shares = (np.asarray(values, dtype=float) - low) / ((high - low) or 1.0) * (len(stops) - 1)
     parts = [np.interp(shares, range(len(stops)), part).round().astype(int) for part in stops.T]
     return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in zip(*parts, strict=True)]
-
-
-def transparent(colour: str, alpha: float) -> str:
-    """Return `#rrggbb` as `rgba(…)`."""
-    red, green, blue = (int(colour[index : index + 2], 16) for index in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{alpha})"

@@ -10,7 +10,6 @@ from dashboards.figures.base import (
     figure,
     horizontal_bars,
     layout_of,
-    names_margin,
     plain,
 )
 from dashboards.palette import NEUTRALS, THEMES, Style, ThemeName
@@ -53,7 +52,7 @@ def memory_breakdown(
     layout = layout_of(theme, x_title="peak tensor bytes of a step", y_title="")
     layout["barmode"] = "stack"
     add_legend(layout, traceorder="normal", itemclick=False, itemdoubleclick=False)
-    layout["margin"] |= {"l": names_margin(names), "t": 46}
+    layout["margin"] |= {"t": 46}
     layout["xaxis"] |= {"range": [0, axis_end]} | bytes_axis(axis_end)
     layout["yaxis"] |= {"showgrid": False, "ticks": ""}
     font = {"size": 11, "color": THEMES[theme].ink}

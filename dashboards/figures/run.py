@@ -111,7 +111,7 @@ def run_series(
     return figure(data if rows.steps.size else [], layout, theme, empty="This run has not reported a step yet.")
 
 
-def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = False) -> Figure:
+def draw_meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = False) -> Figure:
     """Return a small plot for every series that has values, four in a row; two where it is `narrow`."""
     column_count = NARROW_COLUMNS if narrow else COLUMNS
     names = [name for name in METER_TITLES if np.isfinite(columns.column(name)).any()]

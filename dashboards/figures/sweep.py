@@ -16,7 +16,6 @@ from dashboards.figures.base import (
     heading,
     horizontal_bars,
     layout_of,
-    names_margin,
     percent_ticks,
     plain,
     trace,
@@ -109,7 +108,6 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
         hovertemplate="%{y}: %{text}<extra></extra>", marker={"color": colours, "cornerradius": 3},
     )  # fmt: skip
     layout = layout_of(theme, x_title="share of importance", y_title="")
-    layout["margin"] |= {"l": names_margin(names)}
     layout["xaxis"] |= {"range": [0, 1.15]} | percent_ticks(0.2)
     layout["yaxis"] |= {"showgrid": False, "ticks": ""}
     empty = "Importance requires two hyperparameters and eight trials of an optimizer."

@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse
 from dashboards.assets import plotly_script
 from dashboards.data.reader import Reader, candidate_styles
 from dashboards.figures.base import ExperimentView, Figure
-from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, page_figures
+from dashboards.figures.registry import FIGURES, LAW_FIGURES, PANEL
 from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish
 from dashboards.files.traces import FigureError, VectorFormat, as_list, letters
 from dashboards.palette import ThemeName
@@ -45,7 +45,6 @@ MEDIA_TYPES: dict[FileForm, str] = {
 class Picture:
     """A figure with what it is called."""
 
-    name: str
     title: str
     figure: Figure
 
@@ -61,28 +60,41 @@ class FigureFiles:
         `NotFoundError` for a cell that it has not."""
         if cell:
             select_cell(experiment, (), cell)
-        return tuple(entry.name for entry in page_figures(AnswerKind.COMPARISON if cell else experiment.spec.answer))
+        return tuple(entry.name for entry in FIGURES[AnswerKind.COMPARISON if cell else experiment.spec.answer])
 
-    def picture(self, experiment_id: str, name: str, view: ViewState, theme: ThemeName = "light") -> Picture:
-        """Return a figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment lacks."""
+    def picture(
+        self,
+        experiment_id: str,
+        name: str,
+        view: ViewState,
+        theme: ThemeName = "light",
+        *,
+        narrow: bool = False,
+        candidate: str = "",
+        panel: str = "",
+    ) -> Picture:
+        """Return a figure, as `ExperimentView` says; raises `NotFoundError`, and `FigureError` for a name that this
+        kind of experiment lacks."""
         experiment = self.reader.experiments.get(experiment_id)
-        by_snapshot, by_law = BY_SNAPSHOT.get(name), BY_LAW.get(name)
-        if by_snapshot is not None and by_snapshot.page in _pages(experiment):
-            snapshot = self.reader.snapshot(experiment_id, view.cell, baseline=view.baseline)
-            drawn = ExperimentView(reader=self.reader, snapshot=snapshot, state=view, theme=theme)
-            title = f"{by_snapshot.title} · {snapshot.experiment.name}"
-            return Picture(name=name, title=title, figure=by_snapshot.draw(drawn))
-        if by_law is not None and by_law.page in _pages(experiment):
-            figure = by_law.draw(self.reader.law([experiment]), candidate_styles(experiment), theme, view.hidden)
-            return Picture(name=name, title=f"{by_law.title} · {experiment.name}", figure=figure)
-        figure_names = ", ".join(self.names(experiment))
-        raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {figure_names}")
-
-
-def _pages(experiment: ExperimentRecord) -> tuple[AnswerKind, ...]:
-    """Return the pages whose figures an experiment has; each of its cells is a comparison."""
-    answer = experiment.spec.answer
-    return (answer, AnswerKind.COMPARISON) if experiment.spec.cells() else (answer,)
+        answers = (experiment.spec.answer, *((AnswerKind.COMPARISON,) if experiment.spec.cells() else ()))
+        entry = next((entry for answer in answers for entry in (*FIGURES[answer], PANEL) if entry.name == name), None)
+        if entry is None:
+            figure_names = ", ".join(self.names(experiment))
+            raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {figure_names}")
+        if entry in LAW_FIGURES:
+            figure = entry.draw(self.reader.law([experiment]), candidate_styles(experiment), theme, view.hidden)
+            return Picture(title=f"{entry.title} · {experiment.name}", figure=figure)
+        snapshot = self.reader.snapshot(experiment_id, view.cell, baseline=view.baseline)
+        drawn = ExperimentView(
+            reader=self.reader,
+            snapshot=snapshot,
+            state=view,
+            theme=theme,
+            narrow=narrow,
+            candidate=candidate,
+            panel=panel,
+        )
+        return Picture(title=f"{entry.title} · {snapshot.experiment.name}", figure=entry.draw(drawn))
 
 
 def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes:
@@ -172,7 +184,7 @@ def figure_answer(
     if form == "json":
         return JSONResponse(figure, headers=headers)
     headers["Content-Disposition"] = f'attachment; filename="{name}.{form}"'
-    body = write(Picture(name=name, title=title, figure=figure), form, theme)
+    body = write(Picture(title=title, figure=figure), form, theme)
     return Response(body, media_type=MEDIA_TYPES[form], headers=headers)
 
 

@@ -9,7 +9,7 @@ allows images from itself and one style sheet by its hash. A new sort of answer 
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from dashboards.figures.registry import COMPARISON_FIGURES, LAW_FIGURES, SWEEP_FIGURES, FigureEntry
 from dashboards.files import publication
@@ -156,12 +156,12 @@ def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Sec
     return Section(title=title, blocks=blocks, level=level)
 
 
-def _figures(subject: ReportSubject, entries: Sequence[FigureEntry[Any]], cell: str) -> Section:
+def _figures(subject: ReportSubject, entries: Sequence[FigureEntry], cell: str) -> Section:
     """Return the figures that have a caption."""
     view = ViewState(cell=cell)
     blocks = []
     for entry in entries:
-        if entry.caption and entry.is_listed:
+        if entry.caption:
             picture = subject.files.picture(subject.experiment.id, entry.name, view)
             image = base64.b64encode(draw(picture.figure, "svg")).decode()
             address = f"data:image/svg+xml;base64,{image}"

@@ -9,7 +9,6 @@ so this is imported with the first file; it is not made for several threads, so 
 
 import io
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
 from threading import Lock
@@ -44,7 +43,6 @@ SYMBOLS = {
     "hexagon": "h", "x": "X", "triangle-down": "v",
 }  # fmt: skip
 HATCHES = {"/": "///", ".": "...", "x": "xx"}
-RGBA = re.compile(r"rgba\((\d+),\s*(\d+),\s*(\d+),\s*([\d.]+)\)")
 _DRAWING = Lock()
 
 
@@ -368,10 +366,6 @@ def _numbers(values: Iterable[Any]) -> list[float]:
     return [math.nan if value is None else float(value) for value in values]
 
 
-def _colour(text: str | None) -> Any:
-    """Return a colour as matplotlib takes it, `#rrggbb` or numbers between 0 and 1; "none" where there is none."""
-    shine = RGBA.fullmatch(text or "")
-    if shine is None:
-        return text or "none"
-    red, green, blue, alpha = shine.groups()
-    return int(red) / 255, int(green) / 255, int(blue) / 255, float(alpha)
+def _colour(text: str | None) -> str:
+    """Return a colour, `#rrggbb` or `#rrggbbaa`; "none" where there is none."""
+    return text or "none"

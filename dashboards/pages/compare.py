@@ -12,8 +12,7 @@ from dashboards.data.panels import Panel, edited_address, page_panels
 from dashboards.data.reader import Reader
 from dashboards.figures import compare
 from dashboards.figures.compare import FIRST_PANELS, CompareView
-from dashboards.figures.panels import panel_lines
-from dashboards.figures.registry import RUNS_PANEL
+from dashboards.figures.panels import draw_panel, panel_lines
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.pages.curation import deleted_experiment
 from dashboards.palette import ThemeName
@@ -74,9 +73,8 @@ class ComparePages:
             return unchanged
         panel = Panel.parse(view.panels[0] if view.panels else "", _metrics(runs))
         lines = panel_lines(self._reader, runs, panel, compare.run_styles(runs))
-        figure = RUNS_PANEL.draw(lines, panel, theme)
-        title = RUNS_PANEL.title.format(runs=len(runs))
-        return figure_answer(figure, form, theme, name="panel", title=title, tag=tag)
+        title = f"{len(runs)} runs compared"
+        return figure_answer(draw_panel(lines, panel, theme), form, theme, name="panel", title=title, tag=tag)
 
     def _find(self, keys: Iterable[str]) -> tuple[list[AnyRun], dict[str, AnyExperiment | None]]:
         """Return (existing runs, keys of missing ones), deleted ones with their experiment."""

@@ -85,15 +85,6 @@ def deleted_experiment(experiments: Experiments, error: NotFoundError) -> AnyExp
         return None
 
 
-def find_restorable(experiments: Experiments, experiment_id: str | None) -> AnyExperiment | None:
-    """Return the experiment that has just been deleted, to be offered back; None if there is none."""
-    try:
-        experiment = experiments.get_any(experiment_id, deleted_too=True) if experiment_id else None
-    except NotFoundError:
-        return None
-    return experiment if experiment is not None and experiment.undo_until is not None else None
-
-
 CHANGED_SINCE = (
     "The labels or the note have changed since you opened this page, in another tab or by someone else. "
     "The stored version is above and yours is below; save again to replace it."
@@ -132,9 +123,10 @@ class CurationPages:
             self._experiments.annotate(experiment_id, wanted, revision=revision, by=visitor_id())
         except ValidationError as error:
             faults = [_fault(detail) for detail in error.errors(include_url=False, include_context=False)]
-            return self._form_with_faults(experiment_id, sent, faults, 422)
+            return _form(self._experiments.find(experiment_id), sent=sent, faults=faults, status=422)
         except ChangedMeanwhileError:
-            return self._form_with_faults(experiment_id, sent, [CHANGED_SINCE], OVERTAKEN)
+            experiment = self._experiments.find(experiment_id)
+            return _form(experiment, sent=sent, faults=[CHANGED_SINCE], status=OVERTAKEN)
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
 
     def ask_to_clone(
@@ -176,7 +168,7 @@ class CurationPages:
         return page("curation/delete.html", experiment=self._experiments.find(experiment_id))
 
     def delete(self, experiment_id: str) -> Response:
-        """Delete it, and offer it back on the front page."""
+        """Delete it, and answer with the deleted experiments, where it is offered back."""
         try:
             self._experiments.delete(experiment_id)
         except ConflictError as error:
@@ -184,7 +176,7 @@ class CurationPages:
         except NotFoundError:
             self._external_runs.delete_experiment(self._experiments.find(experiment_id).id)
             return RedirectResponse("/", status_code=303)
-        return RedirectResponse(f"/?deleted={experiment_id}", status_code=303)
+        return RedirectResponse("/deleted", status_code=303)
 
     def restore(self, experiment_id: str) -> Response:
         """Undo a deletion."""
@@ -206,11 +198,6 @@ class CurationPages:
             nonce=secrets.token_hex(8),
             **values,
         )
-
-    def _form_with_faults(
-        self, experiment_id: str, sent: dict[str, str], faults: Sequence[str], status: int
-    ) -> HTMLResponse:
-        return _form(self._experiments.find(experiment_id), sent=sent, faults=faults, status=status)
 
 
 def _form(

@@ -15,12 +15,11 @@
 /deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo
 /events, /experiments/{id}/events        server-sent events: changed, done
 /static/{name}                           styles, scripts, Plotly.js
-/external, /campaigns, /plan, …          addresses of earlier versions: redirects, `MOVED`
 """
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated, Literal
-from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -28,19 +27,18 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from dashboards.assets import static_files
 from dashboards.data import tables
-from dashboards.data.live import Pulse, changes
+from dashboards.data.live import changes
 from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader
 from dashboards.data.search import Search, find_experiments
-from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
-from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, PANEL, FigureName
+from dashboards.figures.registry import FigureName
 from dashboards.figures.sweep import searched_candidate
-from dashboards.files.figures import FileForm, figure_answer, table_file, unchanged_answer
+from dashboards.files.figures import FigureFiles, FileForm, figure_answer, table_file, unchanged_answer
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.all_runs import all_runs_pages
 from dashboards.pages.compare import compare_pages
-from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
+from dashboards.pages.curation import curation_pages, or_not_found_page
 from dashboards.pages.logged import LoggedPages
 from dashboards.pages.memory import memory_pages
 from dashboards.pages.run import run_pages
@@ -52,7 +50,6 @@ from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import words
 from dashboards.view_state import ViewState
-from orchestrator.errors import NotFoundError
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
@@ -66,22 +63,15 @@ BESTS_SHOWN = 4
 """Candidates that the first page shows of an experiment."""
 TRIALS_SHOWN = 500
 """Rows of a sweep's table; the REST API has them all."""
-MOVED = {
-    "/external": "/",
-    "/external/{experiment_id}": "/experiments/{experiment_id}",
-    "/campaigns": "/",
-    "/plan": "/memory",
-}
-"""The pages of earlier versions that people may have bookmarked, and the page of today for each."""
 
 
 def pages(
-    services: Services, studies: Studies, reader: Reader, pulse: Pulse, *, stopping: Callable[[], bool] = lambda: False
+    services: Services, studies: Studies, reader: Reader, *, stopping: Callable[[], bool] = lambda: False
 ) -> APIRouter:
     """Return every page, figure, event stream and static file, to be included by the api.
 
-    `reader` and `pulse` are those of REST, too: what one has looked up the other need not. `stopping` tells open
-    streams that the process is about to end, so that they end first.
+    `reader` is that of REST, too: what one has looked up the other need not. `stopping` tells open streams that the
+    process is about to end, so that they end first.
     """
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
@@ -101,21 +91,9 @@ def pages(
     router.include_router(queue_pages(monitor))
     router.include_router(key_pages(services.keyring, services.audit))
     router.include_router(memory_pages(services.footprints))
-    router.include_router(event_streams(experiments, monitor, pulse, stopping))
+    router.include_router(event_streams(experiments, monitor, stopping))
     router.include_router(static_files())
-    for path, target in MOVED.items():
-        router.get(path)(_redirect(target))
     return router
-
-
-def _redirect(target: str) -> Callable[[Request], RedirectResponse]:
-    """Return a handler that answers with the page of today, under the same parameters."""
-
-    def redirect(request: Request) -> RedirectResponse:
-        path = target.format_map({name: quote(value, safe="") for name, value in request.path_params.items()})
-        return RedirectResponse(request.url.replace(scheme="", netloc="", path=path), status_code=301)
-
-    return redirect
 
 
 class PageHandlers:
@@ -147,7 +125,6 @@ class PageHandlers:
             limit=EXPERIMENTS_SHOWN,
             bests_shown=BESTS_SHOWN,
             query=query,
-            undo=find_restorable(experiments, request.query_params.get("deleted")),
             any_deleted=bool(experiments.page(limit=1, deleted=True)),
             activity=activity,
             concerns=concerns(activity, self._monitor.dispatch_blocker()),
@@ -214,7 +191,7 @@ class FigureHandlers:
     def __init__(self, reader: Reader, laws: FitPages) -> None:
         self._reader = reader
         self._laws = laws
-        self._logged = LoggedPages(reader)
+        self._logged, self._files = LoggedPages(reader), FigureFiles(reader)
 
     def experiment(
         self,
@@ -226,48 +203,18 @@ class FigureHandlers:
         narrow: bool = False,
     ) -> Response:
         """Return a figure of an experiment, as the view in the query asks for it."""
-        try:
-            return self._measured(experiment_id, name, form, request, theme, narrow=narrow)
-        except NotFoundError:
-            logged_experiment = self._reader.experiments.find_any(experiment_id)
-            if not isinstance(logged_experiment, ExternalExperiment):
-                raise
-        return self._logged.figure(logged_experiment, name, form, request, theme)
-
-    def _measured(
-        self,
-        experiment_id: str,
-        name: FigureName,
-        form: FileForm,
-        request: Request,
-        theme: ThemeName,
-        *,
-        narrow: bool,
-    ) -> Response:
-        view = ViewState.parse(request.query_params.multi_items())
-        if (by_law := BY_LAW.get(name)) is not None:
-            return self._laws.figure([self._reader.experiments.get(experiment_id)], by_law, form, request, theme)
-        entry = BY_SNAPSHOT[name]
-        snapshot = self._reader.snapshot(experiment_id, view.cell, baseline=view.baseline)
-        tag = f'"{snapshot.version}"'
+        found = self._reader.experiments.find(experiment_id)
+        if isinstance(found, ExternalExperiment):
+            return self._logged.figure(found, name, form, request, theme)
+        if name in ("law", "residuals"):
+            return self._laws.figure([found], name, form, request, theme)
+        query, tag = request.query_params, f'"{self._reader.experiments.version(found.id)}"'
         if (unchanged := unchanged_answer(tag, request)) is not None:
             return unchanged
-        shown = snapshot.experiment
-        if entry is not PANEL and entry.page != shown.spec.answer:
-            raise NotFoundError(f"experiment {experiment_id} is a {shown.kind} without a figure {name}")
-        drawn = entry.draw(
-            ExperimentView(
-                reader=self._reader,
-                snapshot=snapshot,
-                state=view,
-                theme=theme,
-                narrow=narrow,
-                candidate=request.query_params.get("candidate", ""),
-                panel=request.query_params.get("panel", ""),
-            )
-        )
-        title = f"{entry.title} · {snapshot.experiment.name}"
-        return figure_answer(drawn, form, theme, name=f"{experiment_id}-{name}", title=title, tag=tag)
+        candidate, panel = query.get("candidate", ""), query.get("panel", "")
+        state = ViewState.parse(query.multi_items())
+        drawn = self._files.picture(found.id, name, state, theme, narrow=narrow, candidate=candidate, panel=panel)
+        return figure_answer(drawn.figure, form, theme, name=f"{found.id}-{name}", title=drawn.title, tag=tag)
 
     def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], request: Request) -> Response:
         """Return the leaderboard as a file."""
@@ -276,27 +223,27 @@ class FigureHandlers:
         return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
 
 
-def event_streams(experiments: Experiments, monitor: Monitor, pulse: Pulse, stopping: Callable[[], bool]) -> APIRouter:
+def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable[[], bool]) -> APIRouter:
     """Return the streams that tell pages to refresh themselves."""
     router = APIRouter(include_in_schema=False)
-    everything = Pulse(lambda _: monitor.version())
 
     def existing_id(experiment_id: str) -> str:
         return experiments.get(experiment_id).id  # a 404 must come before the stream has begun
 
-    def has_ended(experiment_id: str) -> bool:
+    def experiment_has_ended(experiment_id: str) -> bool:
         return experiments.get(experiment_id).counts.done()
 
     @router.get("/events", response_class=EventSourceResponse)
     async def home_events(seen: Annotated[int | None, Depends(last_seen_version)]) -> AsyncIterator[ServerSentEvent]:
-        async for event in changes(everything, "", seen, ended=lambda _: False, stopping=stopping):
+        async for event in changes(monitor.version, seen, ended=lambda: False, stopping=stopping):
             yield event
 
     @router.get("/experiments/{experiment_id}/events", response_class=EventSourceResponse)
     async def experiment_events(
         found: Annotated[str, Depends(existing_id)], seen: Annotated[int | None, Depends(last_seen_version)]
     ) -> AsyncIterator[ServerSentEvent]:
-        async for event in changes(pulse, found, seen, ended=has_ended, stopping=stopping):
+        version, has_ended = partial(experiments.version, found), partial(experiment_has_ended, found)
+        async for event in changes(version, seen, ended=has_ended, stopping=stopping):
             yield event
 
     return router

@@ -1,7 +1,7 @@
 """`/runs/{id}`: one run with everything that is known of it: series, probes, result, attempts, events, log."""
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import RedirectResponse
@@ -9,8 +9,7 @@ from fastapi.responses import RedirectResponse
 from dashboards.data.reader import Reader
 from dashboards.data.series import even_indices
 from dashboards.figures.base import Figure
-from dashboards.figures.registry import METERS, PROBE, SERIES, FigureEntry
-from dashboards.figures.run import METER_TITLES, probe_choices
+from dashboards.figures.run import METER_TITLES, draw_meters, probe_choices, probe_heatmap, run_series
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
 from dashboards.pages.service import Concern, silence
@@ -125,16 +124,16 @@ class RunHandlers:
         snapshot = self._reader.snapshot(run.experiment_id)
         rows = self._reader.own_series(run)
         title = words.loss_title(snapshot.answer)
-        drawn = SERIES.draw(rows, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
-        return _answer(drawn, form, theme, run, SERIES, snapshot.version)
+        drawn = run_series(rows, snapshot.styles[run.candidate], run.steps_total, theme, title=title, narrow=narrow)
+        return _answer(drawn, form, theme, run, "series", "Series", snapshot.version)
 
     def meters(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Return every other series."""
         run = self._runs.get(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
         columns = self._runs.series(run_id, tuple(METER_TITLES))
-        drawn = METERS.draw(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
-        return _answer(drawn, form, theme, run, METERS, snapshot.version)
+        drawn = draw_meters(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
+        return _answer(drawn, form, theme, run, "meters", "Other metrics", snapshot.version)
 
     def probe(
         self,
@@ -149,10 +148,8 @@ class RunHandlers:
         observations: tuple[Observation, ...] = self._runs.observations(run_id)
         chosen = probe_choices(observations).choose(probe, quantity) or ("", "")
         version = self._reader.snapshot(run.experiment_id).version
-        drawn = PROBE.draw(observations, *chosen, theme)
-        title = PROBE.title.format(probe=chosen[0], quantity=chosen[1])
-        figure_title = title.replace("_", " ").replace("-", " ").capitalize()
-        return _answer(drawn, form, theme, run, replace(PROBE, title=figure_title), version)
+        title = ", ".join(chosen).replace("_", " ").replace("-", " ").capitalize()
+        return _answer(probe_heatmap(observations, *chosen, theme), form, theme, run, "probe", title, version)
 
     def _samples(self, run: RunRecord, step_text: str | None) -> ShownSamples | None:
         """Return the model's texts at the requested step, or the last; None if it was not asked to write."""
@@ -188,8 +185,8 @@ def _damage(run: RunRecord, damaged_points: int) -> tuple[Concern, ...]:
 
 
 def _answer(
-    figure: Figure, form: FileForm, theme: ThemeName, run: RunRecord, entry: FigureEntry[Any], version: int
+    figure: Figure, form: FileForm, theme: ThemeName, run: RunRecord, name: str, title: str, version: int
 ) -> Response:
     """Return a figure of a run, tagged with the version that it shows."""
-    title = f"{entry.title} · {run.candidate}, lr {formats.rate(run.lr)}, seed {run.seed}"
-    return figure_answer(figure, form, theme, name=f"{run.id}-{entry.name}", title=title, tag=f'"{version}"')
+    title = f"{title} · {run.candidate}, lr {formats.rate(run.lr)}, seed {run.seed}"
+    return figure_answer(figure, form, theme, name=f"{run.id}-{name}", title=title, tag=f'"{version}"')

@@ -7,7 +7,7 @@
 /profiles?experiments=a,b                performance profiles over several comparisons
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader, candidate_styles
-from dashboards.figures.registry import BY_LAW, FigureEntry, LawFigure
+from dashboards.figures.registry import LAW_FIGURES, LawFigure
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
 from dashboards.palette import Style, ThemeName
@@ -82,7 +82,7 @@ class FitPages:
 
     def fits_figure(self, name: LawFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """Return a figure over the experiments that the query names."""
-        return self.figure(self._requested_experiments(request), BY_LAW[name], form, request, theme)
+        return self.figure(self._requested_experiments(request), name, form, request, theme)
 
     def profiles(self, request: Request) -> HTMLResponse:
         """Performance profiles over the comparisons that the query names."""
@@ -103,7 +103,7 @@ class FitPages:
     def figure(
         self,
         experiments: Sequence[ExperimentRecord],
-        entry: FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Sequence[str]]],
+        name: LawFigure,
         form: FileForm,
         request: Request,
         theme: ThemeName,
@@ -114,6 +114,7 @@ class FitPages:
         except FitError:
             report = EMPTY
         subject = experiments[0].name if len(experiments) == 1 else pluralize(len(experiments), "experiment")
+        entry = next(entry for entry in LAW_FIGURES if entry.name == name)
         drawn = entry.draw(report, candidate_styles(experiments[0]), theme, ())
         return figure_answer(drawn, form, theme, name=entry.name, title=f"{entry.title} · {subject}")
 

@@ -8,7 +8,6 @@ from typing import Any
 from dashboards.pages.submit_form import FIELDS, SubmitForm
 from orchestrator.specs.faults import Fault
 from orchestrator.specs.positions import SourcePositions
-from orchestrator.specs.text import TextForm
 
 _NAMES_AGAIN = re.compile(
     r"^(did you mean [^?]*\?|.*; did you mean [^?]*\?) (?:It must be one of|Known:) .*$", re.DOTALL
@@ -47,7 +46,7 @@ def form_faults(faults: Iterable[Fault], form: SubmitForm) -> list[ShownFault]:
 
 def text_faults(faults: Iterable[Fault], text: str) -> list[ShownFault]:
     """Return the faults of a specification as text, at its lines, as the command line shows them."""
-    positions = SourcePositions(text, TextForm.YAML)
+    positions = SourcePositions(text)
     return [
         ShownFault(
             title=f"line {(line := positions.position(fault.pointer).line)}",

@@ -18,7 +18,7 @@ from orchestrator.analysis.estimator import conclude, half_width, instability, p
 from orchestrator.analysis.sequential import FUTILE, Array, chance_of_verdict
 from orchestrator.analysis.statistics import median
 from orchestrator.analysis.targets import crossing_bounds, first_reached, pareto_front
-from orchestrator.analysis.verdicts import notes, verdict
+from orchestrator.analysis.verdicts import MOST_NOTES, note_on_baseline, notes, verdict
 from orchestrator.design import ComparisonDesign
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
@@ -83,7 +83,9 @@ def compare(
     last. `baseline`: held against another candidate than was planned, with intervals that allow for the choice."""
     runs = tuple(runs)
     design = comparison_design(experiment)
+    chosen: tuple[str, ...] = ()
     if baseline is not None and baseline != design.baseline:
+        chosen = (note_on_baseline(design, baseline, f"planned: {design.baseline}"),)
         design = design.hold_against(baseline)
     standings = standings_of(design, summaries(design, runs))
     baseline_summary = next(standing.summary for standing in standings if standing.is_baseline)
@@ -110,7 +112,7 @@ def compare(
         tuning_seeds=design.tuning_seeds,
         rows=rows,
         pairs=_all_pairs(design, standings, rows) if design.all_pairs else (),
-        notes=notes(design, runs, rows),
+        notes=(*chosen, *notes(design, runs, rows))[:MOST_NOTES],
     )
 
 

@@ -6,24 +6,19 @@ import numpy as np
 
 from orchestrator.analysis import comparison
 from orchestrator.analysis.cells import cell_records, comparisons, select_cell
-from orchestrator.analysis.comparison import ValidationCurve, comparison_design
+from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.analysis.laws.fit import FitError, fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, performance_profiles
-from orchestrator.analysis.verdicts import MOST_NOTES, note_on_baseline
 from orchestrator.columns import Columns
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunRecord
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
 from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
-
-MAX_CURVES = 4_096
-"""Validation curves that are kept: of some 100 evaluations each about 10 MB."""
-
 
 NO_CURVE = ValidationCurve(steps=(), losses=())
 
@@ -48,27 +43,16 @@ class Analysis:
         """`read` gives an experiment with all of its runs, of one moment; `curves_of` ended runs' validation losses."""
         self._read, self._curves_of = read, curves_of
 
-    def compare(
-        self,
-        experiment_id: str,
-        cell: str | None = None,
-        *,
-        baseline: str | None = None,
-        measured: ExperimentWithRuns | None = None,
-    ) -> Comparison:
-        """Return the leaderboard of an experiment, from all of its runs (`measured`: as they were read already); of a
-        scaling experiment that of one cell, by its key, or of its largest model. `baseline`: held against another
-        candidate than the specification says, with intervals that allow for the choice; raises `NotFoundError` for
-        none."""
-        experiment, runs = select_cell(*(measured or self._read(experiment_id)), cell)
-        design = comparison_design(experiment)
-        if baseline is None or baseline == design.baseline:
-            return self._compare(experiment, runs)
-        if baseline not in (names := [candidate.name for candidate in design.candidates]):
-            raise NotFoundError(f"experiment {experiment_id} has no candidate {baseline!r}; it has {', '.join(names)}")
-        answer = self._compare(experiment, runs, baseline)
-        note = note_on_baseline(design, baseline, f"planned: {design.baseline}")
-        return answer.model_copy(update={"notes": (note, *answer.notes)[:MOST_NOTES]})
+    def compare(self, experiment_id: str, cell: str | None = None) -> Comparison:
+        """Return the leaderboard of an experiment, from all of its runs; of a scaling experiment that of one cell, by
+        its key, or of its largest model."""
+        return self.judge(*select_cell(*self._read(experiment_id), cell))
+
+    def judge(self, experiment: ExperimentRecord, runs: Sequence[RunRecord], baseline: str | None = None) -> Comparison:
+        """Return the leaderboard of a comparison, or of a cell, from all of its runs. `baseline`: held against that
+        candidate instead of the planned one, with intervals that allow for the choice."""
+        curves = self._curves_of(comparison.compared_runs(experiment, runs))
+        return comparison.compare(experiment, runs, curves, baseline=baseline)
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Return every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
@@ -94,7 +78,7 @@ class Analysis:
             raise ConflictError(
                 f"experiment {experiment_id} is a {experiment.spec.title}: only a comparison has rates to keep"
             )
-        answer = self._compare(experiment, runs)
+        answer = self.judge(experiment, runs)
         if not answer.complete:
             raise ConflictError(f"experiment {experiment_id} has not ended: its rates may still change")
         best = {row.candidate: row.best() for row in answer.rows}
@@ -142,19 +126,12 @@ class Analysis:
         unique = dict.fromkeys(experiment_ids)
         return [part for experiment_id in unique for part in comparisons(*self._read(experiment_id))]
 
-    def _compare(
-        self, experiment: ExperimentRecord, runs: Sequence[RunRecord], baseline: str | None = None
-    ) -> Comparison:
-        curves = self._curves_of(comparison.compared_runs(experiment, runs))
-        return comparison.compare(experiment, runs, curves, baseline=baseline)
-
 
 class StoredExperiments:
     """The experiments of a database. Thread-safe; every method may raise `StoreError`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._curves: dict[str, ValidationCurve] = {}
 
     def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """Return an experiment and all of its runs, of one moment."""
@@ -169,15 +146,7 @@ class StoredExperiments:
         return tuple(record for record in records if isinstance(record, ExperimentRecord))
 
     def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
-        """Return the validation losses of ended runs: they never change again, so they are read once."""
-        curves = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
-        if unknown := [run_id for run_id in run_ids if run_id not in curves]:
-            read = dict.fromkeys(unknown, NO_CURVE)
-            with self._database.reading() as connection:
-                for run_id, columns in series.read_many(connection, unknown, ("val_loss",)):
-                    read[run_id] = validation_curve(columns)
-            if len(self._curves) + len(read) > MAX_CURVES:
-                self._curves.clear()
-            self._curves |= read
-            curves |= read
-        return curves
+        """Return the validation losses of ended runs."""
+        with self._database.reading() as connection:
+            read = series.read_many(connection, run_ids, ("val_loss",))
+            return dict.fromkeys(run_ids, NO_CURVE) | {run_id: validation_curve(columns) for run_id, columns in read}

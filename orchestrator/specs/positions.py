@@ -1,7 +1,6 @@
 """Positions of a specification's fields in its text: the JSON pointer of a fault becomes a line and a column.
 
-YAML and JSON: PyYAML's nodes bear marks. Python's parser of TOML gives no positions: faults of a TOML file stand at its
-first line, with their pointers.
+PyYAML's nodes bear marks.
 """
 
 from contextlib import suppress
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import yaml
 
 from orchestrator.specs.faults import pointer
-from orchestrator.specs.text import SpecLoader, TextForm
+from orchestrator.specs.text import SpecLoader
 
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -32,11 +31,11 @@ Members = dict[str, tuple[SourcePosition, "Members"]]
 class SourcePositions:
     """The places of all fields of one text that was understood. What an alias repeats stands in one place."""
 
-    def __init__(self, text: str, form: TextForm) -> None:
+    def __init__(self, text: str) -> None:
         self._root, self._members = SourcePosition(1, 1), Members()
         # JSON that YAML does not take, and what is nested too deeply: faults are told at its first line.
         with suppress(yaml.YAMLError, RecursionError):
-            if form is not TextForm.TOML and (root := _root_node(text, form)) is not None:
+            if (root := _root_node(text)) is not None:
                 self._root, self._members = _start_of(root), _members_of(root, {})
 
     def position(self, where: str) -> SourcePosition:
@@ -49,9 +48,8 @@ class SourcePositions:
         return location
 
 
-def _root_node(text: str, form: TextForm) -> yaml.Node | None:
-    # JSON may be indented by tabs, YAML may not; within JSON's strings there are none.
-    loader = SpecLoader(text.replace("\t", " ") if form is TextForm.JSON else text)
+def _root_node(text: str) -> yaml.Node | None:
+    loader = SpecLoader(text.replace("\t", " "))  # JSON may be indented by tabs, YAML may not
     try:
         return loader.get_single_node()
     finally:

@@ -1,13 +1,10 @@
-"""Specifications as text: YAML, JSON or TOML, read safely, with numbers as people write them; written as YAML again."""
+"""Specifications as text: YAML or JSON, read safely, with numbers as people write them; written as YAML again."""
 
 import json
 import re
-import tomllib
 import unicodedata
-from collections.abc import Callable
-from enum import StrEnum
+from contextlib import suppress
 from importlib.resources import files
-from pathlib import PurePath
 from typing import Any, Never
 
 import yaml
@@ -34,19 +31,6 @@ NUMBERS = {
 """`2e-3` is a number, `010` and `1:30` are none: so says YAML 1.2. PyYAML's YAML 1.1 reads them as text, 8 and 90."""
 CONTROL_CHARACTER = yaml.reader.Reader.NON_PRINTABLE
 """Finds what YAML allows nowhere: control characters but tabs and line ends, and what stands for no character."""
-
-
-class TextForm(StrEnum):
-    """The language of a text, by the end of its file's name; what is neither of the last two is YAML, or JSON in it."""
-
-    YAML = "YAML"
-    JSON = "JSON"
-    TOML = "TOML"
-
-    @classmethod
-    def from_path(cls, path: PurePath) -> "TextForm":
-        """Return the language of a file with that name."""
-        return {".json": cls.JSON, ".toml": cls.TOML}.get(path.suffix.lower(), cls.YAML)
 
 
 class SpecTextError(OrchestratorError):
@@ -128,22 +112,18 @@ for _kind, _regexp in NUMBERS.items():
     SpecLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", _regexp, list("-+.0123456789"))
 
 
-def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, Any]:
+def parse(text: str, source: str) -> dict[str, Any]:
     """Return the mapping in a text that came from `source`; raises `SpecTextError` if there is none."""
     if len(text) > MAX_CHARACTERS:
         raise SpecTextError(f"{source} is longer than {MAX_CHARACTERS:,} characters; no specification is")
     if match := CONTROL_CHARACTER.search(text):
         raise SpecTextError(_character_trouble(source, text, match.start()))
     try:
-        value = _PARSERS[form](text)
+        value = _value(text)
     except yaml.MarkedYAMLError as error:
         raise SpecTextError(_yaml_trouble(source, error)) from error
-    except json.JSONDecodeError as error:
-        raise SpecTextError(f"{source}:{error.lineno}:{error.colno}: is not JSON: {error.msg}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise SpecTextError(f"{source} is not TOML: {error}") from error
     except (yaml.YAMLError, ValueError) as error:  # text that is not UTF-8, numbers of thousands of digits
-        raise SpecTextError(f"{source} is {_neither(form)}: {error}") from error
+        raise SpecTextError(f"{source} is neither YAML nor JSON: {error}") from error
     except RecursionError as error:
         raise SpecTextError(f"{source} is nested too deeply for a specification") from error
     if not isinstance(value, dict):
@@ -154,12 +134,12 @@ def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, A
     return value
 
 
-def _yaml(text: str) -> Any:
+def _value(text: str) -> Any:
+    if text.lstrip().startswith("{"):
+        # JSON may be indented by tabs, and writes emoji as two characters. If it is none, YAML says where.
+        with suppress(json.JSONDecodeError):
+            return json.loads(text, object_pairs_hook=distinct_keys, parse_constant=_no_number)
     return yaml.load(text, Loader=SpecLoader)  # noqa: S506 - a SafeLoader
-
-
-def _json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=distinct_keys, parse_constant=_no_number)
 
 
 def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -179,13 +159,6 @@ def _no_number(word: str) -> Never:
     raise ValueError(f"{word} is not JSON's")
 
 
-_PARSERS: dict[TextForm, Callable[[str], Any]] = {
-    TextForm.YAML: _yaml,
-    TextForm.JSON: _json,
-    TextForm.TOML: tomllib.loads,
-}
-
-
 def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:
     """`a.yaml:3:7: neither YAML nor JSON: while parsing a flow sequence: expected ',' or ']', …`."""
     mark = error.problem_mark or error.context_mark
@@ -193,7 +166,7 @@ def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:
     message = ": ".join(filter(None, (error.context, error.problem)))
     if r"'\t'" in message:
         message += "; indent with spaces, not with tabs"
-    return f"{prefix} {_neither(TextForm.YAML)}: {message}"
+    return f"{prefix} neither YAML nor JSON: {message}"
 
 
 def _character_trouble(source: str, text: str, position: int) -> str:
@@ -202,10 +175,6 @@ def _character_trouble(source: str, text: str, position: int) -> str:
     kind = "a control character" if unicodedata.category(text[position]) == "Cc" else "no character of any script"
     alternative = ", or save the file as UTF-8 where it is UTF-16" if text[position] == "\0" else ""
     return f"{source}:{line}:{column}: U+{ord(text[position]):04X} is {kind}; take it out{alternative}"
-
-
-def _neither(form: TextForm) -> str:
-    return "neither YAML nor JSON" if form is TextForm.YAML else f"not {form}"
 
 
 def to_yaml(fields: dict[str, Any]) -> str:

@@ -69,16 +69,14 @@ def select_runs() -> sa.Select[Any]:
 _BY_ID = select_runs().where(runs.c.id.in_(sa.bindparam("ids", expanding=True))).order_by(runs.c.id)
 """The order of the ids: two transactions that lock several runs must take them in the same order."""
 _LOCK_BY_ID = _BY_ID.with_for_update(of=runs)
-_LOCK_FREE_BY_ID = _BY_ID.with_for_update(of=runs, skip_locked=True)
 _ATTEMPTS = sa.select(
-    attempts.c.run_id,
     attempts.c.attempt,
     attempts.c.token_hash,
     attempts.c.outcome,
     attempts.c.started_at,
     attempts.c.device_seconds,
     attempts.c.last_batch,
-).where(attempts.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+).where(attempts.c.run_id == sa.bindparam("this"))
 _EXPERIMENT = sa.select(*(column for column in experiments.c if column.name != "spec"))
 _SPECS = sa.select(run_specs).where(run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True)))
 
@@ -94,12 +92,9 @@ def lock(
     return tuple(RunRow(**row._mapping) for row in rows), database.read_clock(connection)
 
 
-def lock_ids(
-    database: Database, connection: Connection, ids: Iterable[str], *, wait: bool = True
-) -> tuple[dict[str, RunRow], float]:
-    """Lock the runs of these ids: those that exist (without `wait`: those free) and the database's time."""
-    wanted = sorted({validate_id(id) for id in ids})
-    rows = connection.execute(_LOCK_BY_ID if wait else _LOCK_FREE_BY_ID, {"ids": wanted}).all()
+def lock_ids(database: Database, connection: Connection, ids: Iterable[str]) -> tuple[dict[str, RunRow], float]:
+    """Lock the runs of these ids: those that exist and the database's time."""
+    rows = connection.execute(_LOCK_BY_ID, {"ids": sorted({validate_id(id) for id in ids})}).all()
     return {row.id: RunRow(**row._mapping) for row in rows}, database.read_clock(connection)
 
 
@@ -158,41 +153,32 @@ def token_hash(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def lock_held_runs(
-    database: Database, connection: Connection, claims: Sequence[tuple[str, int, str]], *, wait: bool = True
-) -> list[HeldRun | None]:
-    """Lock the runs and check each (run, attempt, token); None if the token does not open that attempt, and
-    without `wait` where somebody else has locked the run."""
-    locked_runs, now = lock_ids(database, connection, [run_id for run_id, _, _ in claims], wait=wait)
-    # A statement of its own, after the lock: only then are the attempts' rows as new as the runs'.
-    rows = connection.execute(_ATTEMPTS, {"ids": sorted(locked_runs)}).all() if locked_runs else []
-    by_key = {(row.run_id, row.attempt): row for row in rows}
-    return [
-        _read_held_run(locked_runs[run_id], now, by_key[run_id, attempt])
-        if (run_id, attempt) in by_key and _matches(by_key[run_id, attempt].token_hash, token)
-        else None
-        for run_id, attempt, token in claims
-    ]
-
-
-def check_token(connection: Connection, run_id: str, attempt: int, token: str) -> bool:
-    """Return whether the token is that of the attempt, ended or not; nothing is locked."""
-    rows = connection.execute(_ATTEMPTS, {"ids": [run_id]})
-    return any(row.attempt == attempt and _matches(row.token_hash, token) for row in rows)
-
-
-def _matches(stored: str, token: str) -> bool:
-    return secrets.compare_digest(stored, token_hash(token))
-
-
-def _read_held_run(run: RunRow, now: float, row: Any) -> HeldRun:
+def lock_held_run(database: Database, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun | None:
+    """Lock the run and return it as that attempt sees it; None if the token does not open the attempt."""
+    locked_run = lock_run(database, connection, run_id)
+    # A statement of its own, after the lock: only then is the attempt's row as new as the run's.
+    row = _attempt_of_token(connection, run_id, attempt, token) if locked_run else None
+    if locked_run is None or row is None:
+        return None
+    run, now = locked_run
     return HeldRun(
         run=run,
         now=now,
-        attempt=row.attempt,
-        live=run.status in LIVE and run.attempt == row.attempt,
+        attempt=attempt,
+        live=run.status in LIVE and run.attempt == attempt,
         outcome=row.outcome,
         started_at=row.started_at,
         device_seconds=row.device_seconds,
         last_batch=row.last_batch,
     )
+
+
+def check_token(connection: Connection, run_id: str, attempt: int, token: str) -> bool:
+    """Return whether the token is that of the attempt, ended or not; nothing is locked."""
+    return _attempt_of_token(connection, run_id, attempt, token) is not None
+
+
+def _attempt_of_token(connection: Connection, run_id: str, attempt: int, token: str) -> Any:
+    rows = connection.execute(_ATTEMPTS, {"this": validate_id(run_id)})
+    row = next((row for row in rows if row.attempt == attempt), None)
+    return row if row is not None and secrets.compare_digest(row.token_hash, token_hash(token)) else None

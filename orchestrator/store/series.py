@@ -100,18 +100,17 @@ def chunk_row(run_id: str, attempt: int, sequence: int, columns: Columns) -> dic
     }
 
 
-def append(connection: Connection, new: Sequence[dict[str, Any]]) -> None:
-    """Add new chunks, each beyond `attempts.last_batch`, to the series of runs whose rows are locked.
+def append(connection: Connection, new: dict[str, Any]) -> None:
+    """Add a new chunk, beyond `attempts.last_batch`, to the series of a run whose row is locked.
 
     Batches of an attempt come in order, so a number at or below the last accepted one is a repetition. A gap is let
     pass: a restored backup may lack what was accepted after it, which must not stop the run.
     """
-    numbers = [{"this": row["run_id"], "this_attempt": row["attempt"], "number": row["sequence"]} for row in new]
-    connection.execute(_TAKE, numbers)
+    run_id, attempt, sequence = new["run_id"], new["attempt"], new["sequence"]
+    connection.execute(_TAKE, {"this": run_id, "this_attempt": attempt, "number": sequence})
     connection.execute(_INSERT, new)
-    for row in new:
-        if (row["sequence"] + 1) % MERGE_BATCHES == 0:
-            merge_small_chunks(connection, row["run_id"], row["attempt"])
+    if (sequence + 1) % MERGE_BATCHES == 0:
+        merge_small_chunks(connection, run_id, attempt)
 
 
 def merge_small_chunks(connection: Connection, run_id: str, attempt: int) -> None:
@@ -122,7 +121,7 @@ def merge_small_chunks(connection: Connection, run_id: str, attempt: int) -> Non
         return
     connection.execute(sa.delete(chunks).where(small))
     merged = decode([row.data for row in rows], FIELDS)
-    connection.execute(_INSERT, [chunk_row(run_id, attempt, rows[0].sequence, merged)])
+    connection.execute(_INSERT, chunk_row(run_id, attempt, rows[0].sequence, merged))
 
 
 def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, after_step: int = -1) -> Columns:

@@ -6,7 +6,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from threading import Lock
 
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.analysis import Analysis
@@ -24,12 +23,13 @@ COMPUTED_TOLERANCE = 1e-3
 
 Experiment = Callable[[str], ExperimentRecord | None]
 """Idempotency key → the newest experiment under it."""
-OwnResult = Callable[[Study, StudyScale], StudyResult | None]
+OwnResult = Callable[[Study, StudyScale, Mapping[str, str]], StudyResult | None]
+"""Takes the ids of the experiments, by part."""
 
 
 def summary(study: Study, folder: Path) -> StudySummary:
     """Return a study by its files: the published results, and those in the data folder's `studies`."""
-    return _summary(study, lambda _: None, lambda study, scale: read_result(result_path(folder, study.name, scale)))
+    return _summary(study, lambda _: None, lambda study, scale, _: read_result(result_path(folder, study.name, scale)))
 
 
 class Studies:
@@ -39,7 +39,6 @@ class Studies:
         """`folder`: of the results of studies that train nothing, and of one's own studies."""
         self._experiments, self._runs, self._analysis, self._folder = experiments, runs, analysis, folder
         self._gathered: dict[tuple[str, StudyScale], tuple[tuple[tuple[str, int], ...], StudyResult]] = {}
-        self._lock = Lock()
 
     def summaries(self) -> tuple[StudySummary, ...]:
         """Return every study."""
@@ -52,19 +51,11 @@ class Studies:
     def _summary(self, study: Study) -> StudySummary:
         return _summary(study, self._experiments.find_by_key, self._own_result)
 
-    def _own_result(self, study: Study, scale: StudyScale) -> StudyResult | None:
-        experiments_by_part = {
-            name: self._experiments.find_by_key(experiment_key(spec)) for name, spec in study.scales[scale].items()
-        }
-        ids = {name: experiment.id for name, experiment in experiments_by_part.items() if experiment is not None}
+    def _own_result(self, study: Study, scale: StudyScale, ids: Mapping[str, str]) -> StudyResult | None:
         if not ids:
             return read_result(result_path(self._folder, study.name, scale))
-        return self._gather(study, scale, ids)
-
-    def _gather(self, study: Study, scale: StudyScale, ids: Mapping[str, str]) -> StudyResult:
         versions = tuple((experiment_id, self._experiments.version(experiment_id)) for experiment_id in ids.values())
-        with self._lock:
-            gathered = self._gathered.get((study.name, scale))
+        gathered = self._gathered.get((study.name, scale))
         if gathered is not None and gathered[0] == versions:
             return gathered[1]
         source = ResultSource(
@@ -75,8 +66,7 @@ class Studies:
             fit=self._analysis.law,
         )
         result = gather(study, figures_of(study.name), scale, ids, source)
-        with self._lock:
-            self._gathered[study.name, scale] = (versions, result)
+        self._gathered[study.name, scale] = (versions, result)
         return result
 
 
@@ -95,12 +85,13 @@ def _summary(study: Study, experiment: Experiment, own_result: OwnResult) -> Stu
 def _report(study: Study, scale: StudyScale, experiment: Experiment, own_result: OwnResult) -> ScaleReport:
     figures = figures_of(study.name)
     experiments_by_part = {name: experiment(experiment_key(spec)) for name, spec in study.scales[scale].items()}
+    ids = {name: found.id for name, found in experiments_by_part.items() if found is not None}
     published_result = read_result(published_path(study.name, scale))
     published = judge(study, published_result, figures) if published_result else None
     own_finding: Finding | None = None
     deviations: tuple[str, ...] = ()
     try:
-        if (result := own_result(study, scale)) is not None:
+        if (result := own_result(study, scale, ids)) is not None:
             own_finding = judge(study, result, figures)
             deviations = tuple(_deviations(own_finding, published)) if published else ()
     except ResultError as error:

@@ -5,9 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Route
 
-from dashboards.figures.registry import page_figures
+from dashboards.figures.registry import COMPARISON_FIGURES
 from orchestrator.kinds.comparison import Candidate
-from orchestrator.kinds.experiment import AnswerKind
 from tests.browser.expecting import expect
 from tests.factories.playing import DEMO
 from tests.factories.waiting import until
@@ -15,7 +14,7 @@ from tests.factories.waiting import until
 pytestmark = pytest.mark.browser
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>%{x} $x$ <b>&lt;"
-FIGURES = len(page_figures(AnswerKind.COMPARISON))
+FIGURES = len(COMPARISON_FIGURES)
 PAPER = 718
 """Pixels between the margins of an A4 page."""
 

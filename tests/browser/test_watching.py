@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from dashboards.figures.registry import page_figures
-from orchestrator.kinds.experiment import AnswerKind
+from dashboards.figures.registry import COMPARISON_FIGURES
 from orchestrator.specs.footprints import footprint_question
 from tests.browser.expecting import expect
 from tests.factories.external_runs import batch, header
@@ -15,7 +14,7 @@ from worker.spec.parts import Probes
 from worker.spec.run import RunSpec
 
 pytestmark = pytest.mark.browser
-FIGURES = len(page_figures(AnswerKind.COMPARISON))
+FIGURES = len(COMPARISON_FIGURES)
 
 
 def test_chosen_runs_are_compared_and_the_view_is_shared_by_its_address(eyes, site):

@@ -12,7 +12,6 @@ from fastapi import FastAPI, Request, Response
 
 from api.app import create_app
 from api.processes.api import server_config
-from dashboards.data.live import Pulse
 from dashboards.data.reader import Reader
 from dashboards.pages.routes import pages
 from orchestrator.errors import NotFoundError
@@ -90,7 +89,7 @@ def application(services: Services) -> FastAPI:
     app = FastAPI()
     studies = Studies(services.experiments, services.runs, services.analysis, services.storage.studies_folder())
     reader = Reader(services)
-    app.include_router(pages(services, studies, reader, Pulse(services.experiments.version)))
+    app.include_router(pages(services, studies, reader))
 
     @app.exception_handler(NotFoundError)
     def missing(request: Request, error: NotFoundError) -> Response:

@@ -25,7 +25,7 @@ from optim.catalog import entries
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.services.composition import Services, compose_services
 from orchestrator.settings import Settings
-from orchestrator.specs.text import TextForm, parse
+from orchestrator.specs.text import parse
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from worker.checks.tiny_models import batch, tiny_gpt2
@@ -119,4 +119,4 @@ def unpacked(folder: Path) -> Path:
 
 def fields_of(path: Path) -> dict[str, Any]:
     """Return the specification in a file."""
-    return parse(path.read_text(), str(path), TextForm.from_path(path))
+    return parse(path.read_text(), str(path))

@@ -1,4 +1,4 @@
-"""Specifications as files: YAML, JSON or TOML, as `orchestrator/specs/text.py` reads them; faults with their lines.
+"""Specifications as files: YAML or JSON, as `orchestrator/specs/text.py` reads them; faults with their lines.
 
 `adapm-bench init` writes a commented one, the same as the documentation's, and with `--schema` the JSON schema of
 specifications, which makes editors complete and check them.
@@ -19,14 +19,14 @@ from orchestrator.specs.faults import Fault
 from orchestrator.specs.positions import SourcePositions
 from orchestrator.specs.schema import SPECS
 from orchestrator.specs.schema import schema as schema_of
-from orchestrator.specs.text import MAX_CHARACTERS, SpecTextError, TextForm, example, parse
+from orchestrator.specs.text import MAX_CHARACTERS, SpecTextError, example, parse
 
 STDIN = "-"
 MOST_BYTES = 4 * MAX_CHARACTERS + 4
 """The most bytes of a text, one character more included."""
 SpecFile = Annotated[
     Path,
-    typer.Argument(help="YAML, JSON or TOML; -: YAML or JSON from standard input.", metavar="FILE", allow_dash=True),
+    typer.Argument(help="YAML or JSON; -: from standard input.", metavar="FILE", allow_dash=True),
 ]
 
 
@@ -36,30 +36,26 @@ class SpecText:
 
     source: str
     text: str
-    form: TextForm
     fields: dict[str, Any]
     """The fields of the text."""
 
     def refuse(self, headline: str, faults: Iterable[Fault]) -> Never:
         """Name every fault with its line, `comparison.yaml:12:5: /seeds: …`, and end the command."""
-        positions, lines = SourcePositions(self.text, self.form), [headline]
+        positions, lines = SourcePositions(self.text), [headline]
         for fault in faults:
-            location = (
-                self.source if self.form is TextForm.TOML else f"{self.source}:{positions.position(fault.pointer)}"
-            )
-            prefix = f"{location}: " if fault.source == "body" else ""
+            prefix = f"{self.source}:{positions.position(fault.pointer)}: " if fault.source == "body" else ""
             lines.append(f"  {prefix}{fault.text()}")
         refuse("\n".join(lines))
 
 
 def read_spec(path: Path) -> SpecText:
     """Return the specification in a file (`-`: standard input); ends the command where there is none."""
-    source, form = ("<stdin>" if str(path) == STDIN else str(path)), TextForm.from_path(path)
+    source = "<stdin>" if str(path) == STDIN else str(path)
     try:
         with sys.stdin.buffer if str(path) == STDIN else path.open("rb") as file:
             content = file.read(MOST_BYTES)
         text = content.decode("utf-8-sig")  # editors of other systems begin files with a mark
-        return SpecText(source=source, text=text, form=form, fields=parse(text, source, form))
+        return SpecText(source=source, text=text, fields=parse(text, source))
     except OSError as error:
         hint = "; `adapm-bench init` writes one to begin with" if isinstance(error, FileNotFoundError) else ""
         refuse(f"cannot read {path}: {error.strerror}{hint}")
@@ -112,7 +108,7 @@ def init(
             refuse("standard output cannot hold both the file and --json; leave out --json or --out -")
         print(text, end="")
         return
-    if not schema and path.suffix.lower() in (".json", ".toml"):
+    if not schema and path.suffix.lower() == ".json":
         refuse(f"cannot write {path}: the comments are YAML's; name the file {path.with_suffix('.yaml')}")
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:

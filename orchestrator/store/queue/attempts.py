@@ -4,26 +4,23 @@ No peer fences its results: there a zombie, a worker that was given up and came 
 nothing any more, whatever it tries, and a call that was already accepted may be repeated without harm.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.columns import columns_of
-from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
-from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
+from orchestrator.errors import ConflictError, DamagedError, LeaseLostError
+from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.storage import Storage
 from orchestrator.store import series
 from orchestrator.store.database import Database, insert, plain_text
 from orchestrator.store.notifications import count_change
-from orchestrator.store.queue.batching import TransactionBatcher
-from orchestrator.store.queue.completion import Ending, record_endings
+from orchestrator.store.queue.completion import record_ending
 from orchestrator.store.queue.transitions import move
-from orchestrator.store.run_rows import COMMANDS, HeldRun, check_token, lock_held_runs, trainable_specs
+from orchestrator.store.run_rows import COMMANDS, HeldRun, check_token, lock_held_run, trainable_specs
 from orchestrator.store.tables import attempts, checkpoints, runs
 from worker.records.protocol import (
     Assignment,
@@ -35,32 +32,15 @@ from worker.records.protocol import (
     PointsBatch,
     Stopped,
 )
-from worker.records.result import Observation, Result, TextSamples
+from worker.records.result import Result
 from worker.spec.run import RunSpec
 
-Identity = tuple[str, int, str]
-"""Run, attempt, token."""
-Beat = tuple[Identity, Heartbeat]
 PROMPT_SECONDS = 1.0
 """Heartbeats of trials that may be stopped early: the sooner they hear of it, the more of their device is saved."""
-SHOWN = ("last_train_loss", "last_val_loss", "tokens_per_second")
-"""The newest points' values in a run's row."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arrival:
-    """A batch of points and observations, and who brings it."""
-
-    caller: Identity
-    chunk: dict[str, Any]
-    observations: Sequence[Observation]
-    samples: Sequence[TextSamples]
-    newest: Mapping[str, object]
-    """The newest values, for the run's row."""
 
 
 class Attempts:
-    """The calls of workers. Thread-safe; calls that come at once share a transaction.
+    """The calls of workers. Thread-safe; each is one transaction.
 
     Every method may raise `StoreError`, and `LeaseLostError` for a lease that has ended or never was.
     """
@@ -69,14 +49,7 @@ class Attempts:
         self._database = database
         self._policy = policy
         self._storage = storage
-        self._hello = TransactionBatcher[Identity, Assignment](self._greet)
-        self._beat = TransactionBatcher[Beat, HeartbeatReply](
-            self._extend, individually=partial(self._extend, wait=True)
-        )
-        self._append = TransactionBatcher[Arrival, None](
-            self._store_points, individually=partial(self._store_points, wait=True)
-        )
-        self._end = TransactionBatcher[Ending, AttemptOutcome](partial(record_endings, database, policy))
+        self._end = partial(record_ending, database, policy)
 
     def token_opens(self, run_id: str, attempt: int, token: str) -> bool:
         """Return whether the token is that of the attempt; whether its lease lives, the methods below say."""
@@ -84,25 +57,47 @@ class Attempts:
             return check_token(connection, run_id, attempt, token)
 
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
-        """Move LEASED → RUNNING; return what to train, and the newest checkpoint of earlier attempts."""
-        return self._hello((run_id, attempt, token))
+        """Move LEASED → RUNNING; return what to train, and the newest checkpoint of earlier attempts. Raises
+        `DamagedError` for a specification that was damaged since the claim."""
+        with self._database.writing() as connection:
+            held = self._require_live(connection, run_id, attempt, token)
+            if held.started_at is None:
+                connection.execute(_START, self._extension(held) | {"new_started_at": held.now})
+                if held.run.status is RunStatus.LEASED:
+                    started_at = held.run.started_at or held.now
+                    move(
+                        connection,
+                        [(held.run, replace(held.run, status=RunStatus.RUNNING, started_at=started_at))],
+                        held.now,
+                    )
+            return self._assignment(connection, held, trainable_specs(connection, [held.run.id])[held.run.id])
 
     def heartbeat(self, run_id: str, attempt: int, token: str, beat: Heartbeat) -> HeartbeatReply:
         """Extend the lease, keep the progress, and answer with what the service wants."""
-        return self._beat(((run_id, attempt, token), beat))
+        with self._database.writing(durable=False) as connection:
+            held = self._require_live(connection, run_id, attempt, token)
+            step = min(beat.step, held.run.steps_total)
+            seconds = max(held.device_seconds, beat.device_seconds)
+            told = {"new_step": step, "new_device_seconds": seconds, "new_note": plain_text(beat.note)}
+            connection.execute(_EXTEND, self._extension(held) | told)
+            total = held.run.device_seconds + seconds - held.device_seconds
+            connection.execute(_PROGRESS, {"this": held.run.id, "new_step": step, "new_device_seconds": total})
+            count_change(connection)
+            return _reply(held)
 
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
         columns = columns_of(batch.columns)
-        self._append(
-            Arrival(
-                caller=(run_id, attempt, token),
-                chunk=series.chunk_row(run_id, attempt, batch.sequence, columns),
-                observations=batch.observations,
-                samples=batch.samples,
-                newest=series.newest_figures(columns),
-            )
-        )
+        chunk = series.chunk_row(run_id, attempt, batch.sequence, columns)
+        with self._database.writing() as connection:  # forced: a worker forgets what was accepted
+            held = self._require_live(connection, run_id, attempt, token)
+            if batch.sequence <= held.last_batch:
+                return
+            series.append(connection, chunk)
+            series.append_reports(connection, run_id, attempt, batch.observations, batch.samples)
+            shown = series.newest_figures(columns) | {"version": runs.c.version + 1}
+            connection.execute(sa.update(runs).where(runs.c.id == run_id).values(shown))
+            count_change(connection)
 
     def checkpoint(self, run_id: str, attempt: int, token: str, notice: CheckpointNotice) -> None:
         """Record a complete checkpoint, from which a later attempt may go on."""
@@ -117,44 +112,21 @@ class Attempts:
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
         """Move to SUCCEEDED with its one result; see `completion.py`."""
-        self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=result))
+        self._end(run_id, attempt, token, result)
 
     def record_stop(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
         """Record that the worker obeyed cancel or pause. Raises `ConflictError` if nobody had asked it to."""
-        self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=stopped))
+        self._end(run_id, attempt, token, stopped)
 
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
         """Record that the attempt broke down; see `completion.py`."""
-        self._end(Ending(run_id=run_id, attempt=attempt, token=token, word=failure))
-
-    def _greet(self, callers: Sequence[Identity]) -> list[Assignment | OrchestratorError]:
-        with self._database.writing() as connection:
-            held = lock_held_runs(self._database, connection, callers)
-            live = {hold.run.id: hold for hold in held if hold is not None and hold.live}
-            new = [hold for hold in live.values() if hold.started_at is None]
-            if new:
-                connection.execute(_START, [self._extension(hold) | {"new_started_at": hold.now} for hold in new])
-                begun = [
-                    (hold.run, replace(hold.run, status=RunStatus.RUNNING, started_at=hold.run.started_at or hold.now))
-                    for hold in new
-                    if hold.run.status is RunStatus.LEASED
-                ]
-                move(connection, begun, new[0].now)
-            specs = trainable_specs(connection, list(live))
-            return [
-                self._assignment(connection, hold, specs[hold.run.id])
-                if hold is not None and hold.live
-                else LeaseLostError()
-                for hold in held
-            ]
+        self._end(run_id, attempt, token, failure)
 
     def _assignment(
         self, connection: Connection, held: HeldRun, spec: RunSpec | ValidationError | DamagedError
-    ) -> Assignment | DamagedError:
-        """Return the answer to a hello; a specification that was damaged since the claim is told to its own worker
-        alone."""
+    ) -> Assignment:
         if isinstance(spec, DamagedError):
-            return DamagedError(f"the specification of {held.run.id} {spec}")
+            raise DamagedError(f"the specification of {held.run.id} {spec}")
         if isinstance(spec, ValidationError):
             raise spec
         run, storage, seconds = held.run, self._storage, self._policy.heartbeat_seconds
@@ -173,48 +145,8 @@ class Attempts:
             dataset_url=storage.dataset_url,
         )
 
-    def _extend(self, beats: Sequence[Beat], *, wait: bool = False) -> list[HeartbeatReply | OrchestratorError]:
-        with self._database.writing(durable=False) as connection:
-            held = lock_held_runs(self._database, connection, [caller for caller, _ in beats], wait=wait)
-            live = {
-                (hold.run.id, hold.attempt): (hold, beat)
-                for hold, (_, beat) in zip(held, beats, strict=True)
-                if hold is not None and hold.live
-            }
-            if live:
-                extended, progress = zip(*(self._heartbeat_binds(*pair) for pair in live.values()), strict=True)
-                connection.execute(_EXTEND, extended)
-                connection.execute(_PROGRESS, progress)
-                count_change(connection)
-            return [_reply(hold) if hold is not None and hold.live else LeaseLostError() for hold in held]
-
-    def _heartbeat_binds(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
-        """Return the binds of `_EXTEND` and of `_PROGRESS`."""
-        step = min(beat.step, held.run.steps_total)
-        seconds = max(held.device_seconds, beat.device_seconds)
-        total = held.run.device_seconds + seconds - held.device_seconds
-        return (
-            self._extension(held)
-            | {"new_step": step, "new_device_seconds": seconds, "new_note": plain_text(beat.note)},
-            {"this": held.run.id, "new_step": step, "new_device_seconds": total},
-        )
-
-    def _store_points(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> list[OrchestratorError | None]:
-        with self._database.writing() as connection:  # forced: a worker forgets what was accepted
-            held = lock_held_runs(self._database, connection, [arrival.caller for arrival in arrivals], wait=wait)
-            new = _new_batches([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
-            if new:
-                series.append(connection, [arrival.chunk for _, arrival in new])
-                for holder, arrival in new:
-                    series.append_reports(
-                        connection, holder.run.id, holder.attempt, arrival.observations, arrival.samples
-                    )
-                _show_newest(connection, new)
-                count_change(connection)
-            return [None if hold is not None and hold.live else LeaseLostError() for hold in held]
-
     def _require_live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
-        (held,) = lock_held_runs(self._database, connection, [(run_id, attempt, token)])
+        held = lock_held_run(self._database, connection, run_id, attempt, token)
         if held is None or not held.live:
             raise LeaseLostError
         return held
@@ -233,28 +165,6 @@ def _reply(held: HeldRun) -> HeartbeatReply:
     """Cancel and pause come first: they are a person's."""
     otherwise = Command.STOP_EARLY if held.run.stop_early else Command.CONTINUE
     return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
-
-
-def _new_batches(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[HeldRun, Arrival]]:
-    """Return the batches that were not accepted before; of several with one number, the first."""
-    last: dict[tuple[str, int], int] = {}
-    new = []
-    for held, arrival in sorted(arrivals, key=lambda pair: pair[1].chunk["sequence"]):
-        key = held.run.id, held.attempt
-        if arrival.chunk["sequence"] > last.get(key, held.last_batch):
-            last[key] = arrival.chunk["sequence"]
-            new.append((held, arrival))
-    return new
-
-
-def _show_newest(connection: Connection, arrivals: Sequence[tuple[HeldRun, Arrival]]) -> None:
-    """Set the visible losses and pace of locked runs."""
-    shown: dict[str, dict[str, object]] = {}
-    for held, arrival in arrivals:
-        values = shown.setdefault(held.run.id, {name: getattr(held.run, name) for name in SHOWN})
-        values |= arrival.newest
-    rows = [{"this": id} | {f"new_{name}": newest[name] for name in SHOWN} for id, newest in shown.items()]
-    connection.execute(_SHOW, rows)
 
 
 def _checkpoint_before(connection: Connection, held: HeldRun) -> CheckpointNotice | None:
@@ -307,4 +217,3 @@ _PROGRESS = (
     .where(runs.c.id == sa.bindparam("this"))
     .values(_set("step", "device_seconds") | {"version": runs.c.version + 1})
 )
-_SHOW = sa.update(runs).where(runs.c.id == sa.bindparam("this")).values(_set(*SHOWN) | {"version": runs.c.version + 1})

@@ -1,22 +1,21 @@
-"""Ends of attempts by their worker's own word: finish, stopped, fail; many of them in one transaction.
+"""Ends of attempts by their worker's own word: finish, stopped, fail.
 
-    lock all runs  →  for each: check the token, decide (pure)  →  results, attempts, series, moves: a statement each
+    lock the run  →  check the token, decide (pure)  →  result, attempt, series, move
 
 A word that was accepted once is accepted again; one that comes too late, or contradicts the state, is refused alone.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
+from orchestrator.errors import ConflictError, DamagedError, LeaseLostError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import integrity, series
 from orchestrator.store.database import Database
 from orchestrator.store.queue.transitions import AttemptEnd, end_attempts, move, status_after_loss
-from orchestrator.store.run_rows import COMMANDS, HeldRun, RunRow, lock_held_runs
+from orchestrator.store.run_rows import COMMANDS, HeldRun, RunRow, lock_held_run
 from orchestrator.store.tables import checkpoints, events, results, run_specs
 from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result, Verdict
@@ -27,49 +26,49 @@ ROOM_SECONDS = 30.0
 """Pause of a run whose machine's disk was full: nobody is to blame, and somebody has to make room first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ending:
-    """The last word of one attempt."""
+Word = Result | Stopped | Failure
+"""The last word of an attempt."""
 
-    run_id: str
-    attempt: int
-    token: str
-    word: Result | Stopped | Failure
 
-    @property
-    def outcome(self) -> AttemptOutcome:
-        """Return the outcome of the attempt."""
-        match self.word:
+def record_ending(database: Database, policy: LeasePolicy, run_id: str, attempt: int, token: str, word: Word) -> None:
+    """End an attempt by its worker's word. Raises `LeaseLostError`, and `ConflictError` if the word contradicts the
+    run's state."""
+    outcome = _outcome(word)
+    with database.writing() as connection:
+        held = lock_held_run(database, connection, run_id, attempt, token)
+        if held is None or not (held.live or held.outcome is outcome):
+            raise LeaseLostError
+        if not held.live:
+            return  # it was accepted before
+        match word:
             case Result():
-                return AttemptOutcome.SUCCEEDED
+                new_run, message = _after_result(held, word), word.verdict_reason
+                connection.execute(_INSERT_RESULT, _result_row(held, word))
+                connection.execute(_DROP_CHECKPOINTS, {"this": held.run.id})  # nobody will resume them
             case Stopped():
-                return AttemptOutcome.STOPPED
-            case Failure(kind=FailureKind.INTERRUPTED):
-                return AttemptOutcome.INTERRUPTED
+                new_run = _after_stop(connection, held, word, policy)
+                message = f"{word.command} at step {word.step}"
             case Failure():
-                return AttemptOutcome.BROKEN
-
-    @property
-    def message(self) -> str:
-        """Return the message for people."""
-        match self.word:
-            case Result():
-                return self.word.verdict_reason
-            case Stopped():
-                return f"{self.word.command} at step {self.word.step}"
-            case Failure():
-                return self.word.message
+                new_run, message = _after_failure(connection, held, word, outcome, policy), word.message
+        if held.run.limit_reached:
+            message = f"{message}; {held.run.reason}"
+        end = AttemptEnd(run=held.run, outcome=outcome, message=message, device_seconds=word.device_seconds)
+        (charged,) = end_attempts(connection, [end], held.now)
+        if held.last_batch > 0:
+            series.merge_small_chunks(connection, run_id, attempt)
+        move(connection, [(held.run, replace(new_run, device_seconds=charged.device_seconds))], held.now)
 
 
-def _row_after(connection: Connection, held: HeldRun, ending: Ending, policy: LeasePolicy) -> RunRow:
-    """Return the run's next row; raises `ConflictError` if the word contradicts the run's state."""
-    match ending.word:
+def _outcome(word: Word) -> AttemptOutcome:
+    match word:
         case Result():
-            return _after_result(held, ending.word)
+            return AttemptOutcome.SUCCEEDED
         case Stopped():
-            return _after_stop(connection, held, ending.word, policy)
+            return AttemptOutcome.STOPPED
+        case Failure(kind=FailureKind.INTERRUPTED):
+            return AttemptOutcome.INTERRUPTED
         case Failure():
-            return _after_failure(connection, held, ending.word, ending.outcome, policy)
+            return AttemptOutcome.BROKEN
 
 
 def _after_result(held: HeldRun, result: Result) -> RunRow:
@@ -119,22 +118,6 @@ def _after_failure(
     return status_after_loss(held.run, outcome, failure.message, policy, held.now)
 
 
-def record_endings(
-    database: Database, policy: LeasePolicy, endings: Sequence[Ending]
-) -> list[AttemptOutcome | OrchestratorError]:
-    """Carry out the endings in one transaction; for each its outcome, or what refuses it."""
-    with database.writing() as connection:
-        held = lock_held_runs(
-            database, connection, [(ending.run_id, ending.attempt, ending.token) for ending in endings]
-        )
-        accepted: dict[str, tuple[Ending, HeldRun, RunRow]] = {}
-        answers = [
-            _decide(connection, policy, ending, hold, accepted) for ending, hold in zip(endings, held, strict=True)
-        ]
-        _write(connection, list(accepted.values()))
-        return answers
-
-
 def retry_with_half_micro_batch(connection: Connection, run: RunRow, now: float) -> RunRow | None:
     """Return a live, locked run to be retried after its attempt ran out of memory; None if that is impossible.
 
@@ -165,58 +148,6 @@ def halve_micro_batch(spec: RunSpec, cut_down_to: int | None) -> int | None:
     return (micro_batch + 1) // 2 if micro_batch > 1 else None
 
 
-def _decide(
-    connection: Connection,
-    policy: LeasePolicy,
-    ending: Ending,
-    held: HeldRun | None,
-    accepted: dict[str, tuple[Ending, HeldRun, RunRow]],
-) -> AttemptOutcome | OrchestratorError:
-    if held is None:
-        return LeaseLostError()
-    if ending.run_id in accepted and held.live:
-        earlier = accepted[ending.run_id][0]
-        return earlier.outcome if earlier.outcome is ending.outcome else LeaseLostError()
-    if not held.live:
-        return ending.outcome if held.outcome is ending.outcome else LeaseLostError()
-    try:
-        accepted[ending.run_id] = ending, held, _row_after(connection, held, ending, policy)
-    except ConflictError as refusal:
-        return refusal
-    return ending.outcome
-
-
-def _write(connection: Connection, accepted: Sequence[tuple[Ending, HeldRun, RunRow]]) -> None:
-    if not accepted:
-        return
-    now = accepted[0][1].now
-    results = [(ending.word, held) for ending, held, _ in accepted if isinstance(ending.word, Result)]
-    if results:
-        connection.execute(_INSERT_RESULT, [_result_row(held, result) for result, held in results])
-        connection.execute(_DROP_CHECKPOINTS, {"ids": [held.run.id for _, held in results]})  # nobody will resume them
-    ends = [
-        AttemptEnd(
-            run=held.run,
-            outcome=ending.outcome,
-            message=f"{ending.message}; {held.run.reason}" if held.run.limit_reached else ending.message,
-            device_seconds=ending.word.device_seconds,
-        )
-        for ending, held, _ in accepted
-    ]
-    charged = end_attempts(connection, ends, now)
-    for _, held, _ in accepted:
-        if held.last_batch > 0:
-            series.merge_small_chunks(connection, held.run.id, held.attempt)
-    move(
-        connection,
-        [
-            (held.run, replace(new_run, device_seconds=run.device_seconds))
-            for (_, held, new_run), run in zip(accepted, charged, strict=True)
-        ],
-        now,
-    )
-
-
 def _was_asked_to_pause(connection: Connection, held: HeldRun) -> bool:
     query = sa.select(events.c.sequence).where(
         events.c.run_id == held.run.id,
@@ -240,4 +171,4 @@ def _result_row(held: HeldRun, result: Result) -> dict[str, object]:
 
 
 _INSERT_RESULT = sa.insert(results)
-_DROP_CHECKPOINTS = sa.delete(checkpoints).where(checkpoints.c.run_id.in_(sa.bindparam("ids", expanding=True)))
+_DROP_CHECKPOINTS = sa.delete(checkpoints).where(checkpoints.c.run_id == sa.bindparam("this"))

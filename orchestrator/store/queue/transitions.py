@@ -7,7 +7,7 @@ What a move entails comes with it: who has to be told is told, and what follows 
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -23,25 +23,8 @@ from orchestrator.store.tables import attempts, events, runs
 MAX_BACKOFF_SECONDS = 300.0
 """Doubling stops here: later than five minutes helps no machine that five minutes did not help."""
 MAX_JITTER = 1.5
-WRITTEN = (
-    "status",
-    "reason",
-    "attempt",
-    "failures",
-    "available_at",
-    "stop_requested_at",
-    "max_seconds_from",
-    "deadline_at",
-    "limit_reached",
-    "micro_batch_sequences",
-    "started_at",
-    "ended_at",
-    "step",
-    "device_seconds",
-    "last_train_loss",
-    "last_val_loss",
-    "tokens_per_second",
-)
+FIXED = frozenset({"id", "experiment_id", "stop_early", "last_event", "cpus", "gpus", "processes", "steps_total"})
+WRITTEN = tuple(field.name for field in fields(RunRow) if field.name not in FIXED)
 """The columns that a move may set."""
 
 

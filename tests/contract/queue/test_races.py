@@ -85,7 +85,7 @@ def test_a_heartbeat_that_meets_the_reaper_keeps_the_lease_or_learns_that_it_is_
 
 
 def test_heartbeats_that_come_together_are_answered_each_by_itself(store: Store) -> None:
-    """One transaction for all of them: the dead one among them fails alone, and nobody's progress becomes another's."""
+    """The dead one among them fails alone, and nobody's progress becomes another's."""
     store.experiments.submit(comparison_spec(seeds=range(6)))
     leases = store.start_next(6)
     *alive, cancelled, dead = leases
@@ -113,7 +113,7 @@ def test_heartbeats_that_come_together_are_answered_each_by_itself(store: Store)
 
 
 def test_points_that_come_together_go_each_to_their_run_and_once(store: Store) -> None:
-    """One transaction for all of them, of which one comes twice and one from an attempt that is lost."""
+    """One comes twice, and one from an attempt that is lost."""
     store.experiments.submit(comparison_spec(seeds=range(4)))
     leases = store.start_next(4)
     *alive, dead = leases

@@ -111,7 +111,7 @@ def test_figures_are_permalinks_in_every_form(service: Service, client: Client, 
         body = client.figure(id, "law", form)
         assert body.startswith(start)
         assert b"<script>alert" not in body
-    curves = get(service, f"/v1/experiments/{id}/figures/pareto.svg?cell=gpt2-tiny-40&theme=dark")
+    curves = get(service, f"/v1/experiments/{id}/figures/loss-memory.svg?cell=gpt2-tiny-40&theme=dark")
     assert (curves.status_code, curves.headers["Content-Type"]) == (200, "image/svg+xml")
     rows = list(csv.DictReader(io.StringIO(client.figure(id, "law", "csv").decode())))
     points = [row for row in rows if row["name"] == "AdaPM" and row["mode"] == "markers"]

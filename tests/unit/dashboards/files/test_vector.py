@@ -115,7 +115,7 @@ def test_the_csv_has_whiskers_and_what_stands_in_cells() -> None:
 
 
 def test_an_html_figure_runs_only_its_own_two_scripts(report: FitReport) -> None:
-    text = figure_html(Picture(name="law", title=HOSTILE, figure=law(report, STYLES, "light")), "light")
+    text = figure_html(Picture(title=HOSTILE, figure=law(report, STYLES, "light")), "light")
     scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert len(scripts) == 2 and policy is not None

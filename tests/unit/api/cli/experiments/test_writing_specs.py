@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from optim import catalog
 from orchestrator.specs.schema import SPECS, schema
-from orchestrator.specs.text import TextForm, parse
+from orchestrator.specs.text import parse
 from tests.architecture.tree import REPOSITORY
 from worker.catalog import presets
 
@@ -45,7 +45,7 @@ def test_what_init_writes_is_valid_and_commented(folder: Path, kind: str):
     verb = "run" if kind == "run" else "validate"
     assert result.stdout == f"wrote {kind}.yaml\nnext: adapm-bench {verb} {kind}.yaml\n"
     text = (folder / f"{kind}.yaml").read_text()
-    fields = parse(text, kind, TextForm.YAML)
+    fields = parse(text, kind)
     SPECS[kind].model_validate(fields)
     assert kind_of(fields) == kind
     assert text.startswith("# ") and text.count("#") >= 3
@@ -63,7 +63,7 @@ def test_init_leaves_a_file_alone_unless_told(folder: Path):
     assert (conflict.exit_code, conflict.stdout, "--out -" in conflict.stderr) == (2, "", True)
 
 
-@pytest.mark.parametrize("out", ["none/a.yaml", "a.toml"])
+@pytest.mark.parametrize("out", ["none/a.yaml", "a.json"])
 def test_init_says_why_it_cannot_write(folder: Path, out: str):
     result = cli("init", "--out", out)
     assert (result.exit_code, result.stdout) == (2, "")
