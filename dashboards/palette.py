@@ -153,3 +153,13 @@ def stylesheet() -> str:
     )
     hues = "".join(f".hue-{name}{{--hue:light-dark({pair[0]},{pair[1]})}}\n" for name, pair in HUES.items())
     return f":root{{{neutrals}}}\n{hues}"
+
+
+def external_styles(candidates: Sequence[str]) -> dict[str, Style]:
+    """Return a look for each candidate: an optimizer's own where it has the name of one, else a hue that none of these
+    has."""
+    optimizers_by_candidate = {name: name.lower() for name in candidates if name.lower() in KNOWN}
+    looks = styles(optimizers_by_candidate.items())
+    free = [hue for hue in NUMBERED_HUES if hue not in {look.hue for look in looks.values()}] or NUMBERED_HUES
+    other_names = (name for name in candidates if name not in optimizers_by_candidate)
+    return looks | {name: numbered_style(index, free) for index, name in enumerate(other_names)}

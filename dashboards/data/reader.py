@@ -20,15 +20,16 @@ from dashboards.data.series import (
     series,
     spiky_rows,
 )
-from dashboards.palette import Style, styles
+from dashboards.palette import Style, external_styles, styles
 from dashboards.text.words import LeaderboardLine, leaderboard
 from orchestrator.analysis.cells import select_cell
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
+from orchestrator.analysis.external_runs import judge
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.laws.targets import larger_presets
 from orchestrator.columns import FIELDS, Columns, columns_of
 from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.external_runs import USUAL_METRICS, ExternalExperiment
+from orchestrator.external_runs import USUAL_METRICS, ExternalExperiment, JudgedCandidate, JudgementChoice
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import (
@@ -47,6 +48,8 @@ MAX_SNAPSHOTS = 8
 """The most snapshots: one of 1,000 runs takes 8 MB."""
 MAX_BRIEFS = 500
 """The most lines of the first page: some kilobytes for each candidate."""
+MOST_JUDGED = 500
+"""The most runs of a logged experiment that the first page judges: some 0.2 s."""
 MAX_LAWS = 16
 MAX_SERIES = 1_000
 """The most series of ended runs, thinned for figures: some 100 kB each."""
@@ -91,6 +94,8 @@ class Brief:
     """Candidates of a comparison with a loss, best first."""
     trials: tuple[tuple[SweepFinding, Style], ...] = ()
     """Candidates of a sweep with a best trial, best first."""
+    judged: tuple[tuple[JudgedCandidate, Style], ...] = ()
+    """Candidates of logged and imported runs, best first."""
     lossless: tuple[str, ...] = ()
     """Titles of the other candidates."""
     device_hours: float
@@ -105,6 +110,7 @@ class Reader:
         self.external_runs = services.external_runs
         self._snapshot_at = lru_cache(MAX_SNAPSHOTS)(self._read_snapshot)
         self._brief_at = lru_cache(MAX_BRIEFS)(self._read_brief)
+        self._judged_at = lru_cache(MAX_BRIEFS)(self._read_judged)
         self._law_at = lru_cache(MAX_LAWS)(self._read_law)
         self._ended: dict[str, Series] = {}
 
@@ -115,10 +121,10 @@ class Reader:
         return self._snapshot_at(experiment_id, self.experiments.version(experiment_id), cell, baseline)
 
     def brief(self, experiment: AnyExperiment | ExternalExperiment) -> Brief:
-        """Return the experiment in a line; its rows are read once for each version. Of a damaged one there are none,
-        and of one that the bench did not run: its page judges it."""
+        """Return the experiment in a line; its rows are read once for each version. A damaged one has none."""
         if isinstance(experiment, ExternalExperiment):
-            return Brief(experiment=experiment, device_hours=0.0)
+            judged = self._judged_at(experiment.id, experiment.updated_at, experiment.runs)
+            return Brief(experiment=experiment, judged=judged, device_hours=0.0)
         if isinstance(experiment, DamagedExperiment):
             runs = self.runs.read_all(experiment.id)
             hours = sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR
@@ -197,6 +203,20 @@ class Reader:
             lossless=tuple(line.row.title for line in lines if line.rank is None),
             device_hours=snapshot.device_hours,
         )
+
+    def _read_judged(
+        self, experiment_id: str, updated_at: float, runs: int
+    ) -> tuple[tuple[JudgedCandidate, Style], ...]:
+        """Return the candidates of an experiment of logged runs; none without a verdict, or with too many runs."""
+        if runs > MOST_JUDGED:
+            return ()
+        experiment = self.external_runs.experiment(experiment_id)
+        looks = external_styles(experiment.candidates)
+        try:
+            rows = judge(experiment, self.external_runs.runs(experiment_id), JudgementChoice()).rows
+        except ConflictError:
+            return ()
+        return tuple((row, looks[row.candidate]) for row in rows if row.loss is not None)
 
     def _read_snapshot(self, experiment_id: str, version: int, cell: str, baseline: str) -> Snapshot:
         whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.read_all(experiment_id))

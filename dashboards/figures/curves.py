@@ -24,7 +24,7 @@ from dashboards.figures.base import (
     plain,
     trace,
 )
-from dashboards.palette import KNOWN, NUMBERED_HUES, Style, ThemeName, numbered_style, styles
+from dashboards.palette import Style, ThemeName
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.text.words import loss_title
@@ -184,13 +184,3 @@ def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
             return None
         case _:
             assert_never(view.x)
-
-
-def external_styles(candidates: Sequence[str]) -> dict[str, Style]:
-    """Return a look for each candidate: an optimizer's own where it has the name of one, else a hue that none of these
-    has."""
-    optimizers_by_candidate = {name: name.lower() for name in candidates if name.lower() in KNOWN}
-    looks = styles(optimizers_by_candidate.items())
-    free = [hue for hue in NUMBERED_HUES if hue not in {look.hue for look in looks.values()}] or NUMBERED_HUES
-    other_names = (name for name in candidates if name not in optimizers_by_candidate)
-    return looks | {name: numbered_style(index, free) for index, name in enumerate(other_names)}

@@ -12,11 +12,10 @@ from fastapi.responses import RedirectResponse
 from dashboards.data.any_run import AnyRun, group_fields
 from dashboards.data.panels import Panel, edited_address, page_panels
 from dashboards.data.reader import Reader
-from dashboards.figures.curves import external_styles
 from dashboards.figures.panels import draw_panel, panel_lines
 from dashboards.figures.registry import FigureName
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
-from dashboards.palette import ThemeName
+from dashboards.palette import ThemeName, external_styles
 from dashboards.render import page
 from dashboards.text.words import whiskers
 from dashboards.view_state import panel_words

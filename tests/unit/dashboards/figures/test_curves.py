@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dashboards.data.series import Series, series
-from dashboards.figures.curves import Curve, external_styles, loss_curves
-from dashboards.palette import style
+from dashboards.figures.curves import Curve, loss_curves
+from dashboards.palette import external_styles, style
 from dashboards.view_state import ViewState
 from orchestrator.columns import columns_of
 from worker.records.result import Point

@@ -108,3 +108,21 @@ def test_a_run_that_diverged_has_its_curve_though_no_rate_was_judged(tmp_path: P
         assert "1 of 1 run" in page
         figure = browser.get(f"/experiments/{study.id}/figures/panel.json?panel=val_loss*steps*s0").json()
         assert [trace["x"] for trace in figure["data"]] == [[0.0, 50.0]]
+
+
+def test_the_list_of_experiments_has_the_verdicts_of_logged_runs(tmp_path: Path) -> None:
+    with open_services(tmp_path) as (services, _), TestClient(application(services)) as browser:
+        end = SpoolLine(at=BEGAN + 101, state=ExternalState.FINISHED)
+        for seed, noise in ((1, 0.0), (2, 0.01), (3, 0.03)):
+            for name, loss in (("adamw", 3.0 - noise), ("muon", 2.5 + noise)):
+                run = header(name, lr=0.01, seed=seed)
+                lines_batch = batch({0: 5.0, 100: loss}, run=run)
+                lines = (*lines_batch.lines, end)
+                services.external_runs.append(f"{name}-{seed}", lines_batch.model_copy(update={"lines": lines}))
+        home = browser.get("/").text.split("<main")[1]
+        assert ">better</span>" in home and ">baseline</span>" in home and "judged on its page" not in home
+        assert "2.5133" in home and "2.9867" in home
+        services.external_runs.append(
+            "other", batch({0: 5.0}, run=header("lion", experiment="unfinished")).model_copy(update={"part": "a"})
+        )
+        assert "judged on its page" in browser.get("/").text
