@@ -19,8 +19,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.errors import OrchestratorError
-
 FAILED = 1
 """The exit code of a verb that failed, was refused or did not find its subject."""
 BAD_INPUT = 2
@@ -70,15 +68,6 @@ def fail(message: str, code: int = FAILED) -> Never:
 def refuse(message: str) -> Never:
     """Say what is wrong with the input, and end the command with the exit code for that."""
     fail(message, BAD_INPUT)
-
-
-@contextmanager
-def exit_on_errors() -> Iterator[None]:
-    """End the command with the sentence of an error of ours."""
-    try:
-        yield
-    except OrchestratorError as error:
-        fail(f"error: {error}")
 
 
 def plain(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Never
 
 import typer
 
-from api.cli.console import INTERRUPTED, exit_on_errors
+from api.cli.console import INTERRUPTED
 from api.cli.service import exit_on_refusal
 from api.processes.address import ServiceError, listen
 from api.processes.data_folder import read_note
@@ -40,7 +40,7 @@ def exit_in_order() -> Iterator[None]:
     """End the command with a sentence where the service refuses or fails, and on Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with exit_on_refusal(), exit_on_errors():
+        with exit_on_refusal():
             yield
     except KeyboardInterrupt:
         print("stopped; what was trained is kept, and the same command continues from there", flush=True)
