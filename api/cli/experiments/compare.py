@@ -32,49 +32,30 @@ EXTERNAL_RUNS = "Of logged and imported runs"
 MetricOption = Annotated[
     str | None,
     typer.Option(
-        "--metric",
-        help="The metric to judge by, lower is better; default: the validation loss.",
-        rich_help_panel=EXTERNAL_RUNS,
+        help="The metric to judge by, lower is better; default: the validation loss.", rich_help_panel=EXTERNAL_RUNS
     ),
 ]
 BaselineOption = Annotated[
     str | None,
-    typer.Option(
-        "--baseline",
-        help="Compare the others with this candidate; default: the first one.",
-        rich_help_panel=EXTERNAL_RUNS,
-    ),
+    typer.Option(help="Compare the others with this candidate; default: the first one.", rich_help_panel=EXTERNAL_RUNS),
 ]
 WorkloadOption = Annotated[
     str | None,
-    typer.Option(
-        "--workload",
-        help="Judge the runs of this workload, if there are several.",
-        rich_help_panel=EXTERNAL_RUNS,
-    ),
+    typer.Option(help="Judge the runs of this workload, if there are several.", rich_help_panel=EXTERNAL_RUNS),
 ]
 MarginOption = Annotated[
     float | None,
-    typer.Option(
-        "--margin", min=0.0, help="The largest difference that does not matter.", rich_help_panel=EXTERNAL_RUNS
-    ),
+    typer.Option(min=0.0, help="The largest difference that does not matter.", rich_help_panel=EXTERNAL_RUNS),
 ]
 
 
 FitIds = Annotated[list[str], typer.Argument(help="A scaling experiment, or several experiments.", metavar="ID...")]
 FormChoice = Annotated[
     FormName | None,
-    typer.Option(
-        "--form",
-        help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that fits.",
-    ),
+    typer.Option(help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that fits."),
 ]
 Predict = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--predict",
-        help="Predict the loss of this model or number of parameters (1.5e9); repeatable.",
-    ),
+    list[str] | None, typer.Option(help="Predict the loss of this model or number of parameters (1.5e9); repeatable.")
 ]
 
 

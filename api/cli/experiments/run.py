@@ -27,9 +27,7 @@ from worker.words import pluralize
 
 Out = Annotated[
     Path | None,
-    typer.Option(
-        "--out", help="Folder for points, checkpoints and result; default: named by the specification's hash."
-    ),
+    typer.Option(help="Folder for points, checkpoints and result; default: named by the specification's hash."),
 ]
 
 Again = Annotated[

@@ -28,57 +28,40 @@ Blocks = Annotated[
     bool,
     typer.Option("--blocks", help="Show what AdaPM, or the optimizer in --optimizers, keeps for every block."),
 ]
-RankRatio = Annotated[
-    float | None, typer.Option("--rank-ratio", help="Rank of low-rank momentum over min(m, n).", metavar="R")
-]
-StateDtype = Annotated[
-    str | None, typer.Option("--state-dtype", help="Type of optimizer state: fp32, bf16, int8.", metavar="TYPE")
-]
+RankRatio = Annotated[float | None, typer.Option(help="Rank of low-rank momentum over min(m, n).", metavar="R")]
+StateDtype = Annotated[str | None, typer.Option(help="Type of optimizer state: fp32, bf16, int8.", metavar="TYPE")]
 
 RulesOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--rule",
         help="Moments for matching blocks: full, low-rank, none, rank:N, per:element|row|neuron|head, separated by "
         "commas. Repeatable; later rules win.",
         metavar="PATTERN=WHAT",
     ),
 ]
 Optimizers = Annotated[
-    list[str] | None,
-    typer.Option("--optimizers", help="Only these, separated by commas; repeatable; default: all.", metavar="A,B"),
+    list[str] | None, typer.Option(help="Only these, separated by commas; repeatable; default: all.", metavar="A,B")
 ]
 Ranks = Annotated[
     int,
-    typer.Option(
-        "--ranks",
-        min=1,
-        max=65_536,
-        help="Processes that share the model (fsdp); counts the fullest one.",
-        metavar="N",
-    ),
+    typer.Option(min=1, max=65_536, help="Processes that share the model (fsdp); counts the fullest one.", metavar="N"),
 ]
 Memory = Annotated[
     float | None,
     typer.Option(
-        "--memory",
         min=0.1,
         max=1e6,
         help="Show the largest micro-batch that fits into so many GiB of tensors; without MODEL, of every model.",
         metavar="GIB",
     ),
 ]
-MicroBatch = Annotated[
-    int, typer.Option("--micro-batch", min=1, help="With --memory: sequences in a pass.", metavar="N")
-]
+MicroBatch = Annotated[int, typer.Option(min=1, help="With --memory: sequences in a pass.", metavar="N")]
 CardPrecision = Annotated[
-    Literal["fp32", "bf16"], typer.Option("--precision", help="With --memory: bf16 is autocast, weights stay fp32.")
+    Literal["fp32", "bf16"], typer.Option(help="With --memory: bf16 is autocast, weights stay fp32.")
 ]
 Length = Annotated[
     int | None,
-    typer.Option(
-        "--length", min=1, help="With --memory: tokens in a sequence; default: the model's positions.", metavar="TOKENS"
-    ),
+    typer.Option(min=1, help="With --memory: tokens in a sequence; default: the model's positions.", metavar="TOKENS"),
 ]
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}

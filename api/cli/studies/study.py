@@ -50,13 +50,11 @@ Names = Annotated[
     ),
 ]
 ScaleOption = Annotated[
-    StudyScale,
-    typer.Option("--scale", help="tiny: minutes on a CPU; middle: hours on a CPU; paper: its setting, for GPUs."),
+    StudyScale, typer.Option(help="tiny: minutes on a CPU; middle: hours on a CPU; paper: its setting, for GPUs.")
 ]
 All = Annotated[bool, typer.Option("--all", help="Run every study.")]
 Url = Annotated[
-    str | None,
-    typer.Option("--url", help="The service to use; default: the one on the data folder, or a temporary one."),
+    str | None, typer.Option(help="The service to use; default: the one on the data folder, or a temporary one.")
 ]
 Out = Annotated[Path | None, typer.Option("-o", "--out", help="Write the report into this file.")]
 
