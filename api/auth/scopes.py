@@ -62,7 +62,7 @@ TABLE = {
     GET /fits                                                        whole
     GET /fits/figures/{name}.{form}                                  heavy
     GET /memory
-    GET /metrics
+    GET /metrics                                                     whole
     GET /plan
     GET /profiles                                                    whole
     GET /queue
