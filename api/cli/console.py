@@ -6,8 +6,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Annotated, Literal, Never, Self
 
@@ -104,13 +103,6 @@ class ProgressLine:
         self._printed_at = time.monotonic()
         start, end = ("\r\x1b[K", "") if self._is_live else ("", "\n")
         print(start + plain(text), end=end, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def messages_on_stderr(*, as_json: bool) -> Iterator[None]:
-    """Print messages to stderr as long as this lasts, if stdout is to hold JSON alone."""
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        yield
 
 
 def print_files(paths: Iterable[Path], *, as_json: bool) -> None:

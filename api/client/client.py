@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from uuid import uuid4
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from api.auth.client_key import check_key, own_key
 from api.client.messages import (
@@ -41,7 +41,7 @@ from api.client.messages import (
 )
 from api.client.messages import ClientError as ClientError
 from api.client.messages import InputError as InputError
-from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunTableRow
+from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, Problem, RunTableRow
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.profiles import ProfileReport
@@ -94,21 +94,10 @@ EXPORT_SECONDS = 600.0
 """A series of many million points takes a while to be written before its first byte is sent."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 JSON = {"Content-Type": "application/json"}
-CHANGED_MEANWHILE = 412
 MOST_TRIES = 10
 """The most tries to add a label while others edit the same experiment."""
 MOST_IDS: Final = 64
 """The most ids in one request: `compare` takes several."""
-
-
-class NoSuchId(BaseModel):
-    """The part of a problem that says that an id does not exist."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    asked: str
-    meant: str
-    """The only id that it abbreviates."""
 
 
 class ShortIds(httpx2.Auth):
@@ -125,11 +114,13 @@ class ShortIds(httpx2.Auth):
                 return
             response.read()
             try:
-                problem = NoSuchId.model_validate_json(response.content)
+                problem = Problem.model_validate_json(response.content).model_extra or {}
             except ValidationError:
                 return
-            short = rf"(?<=[/=]){re.escape(problem.asked)}(?=[/?&]|$)"
-            request.url = httpx2.URL(re.sub(short, problem.meant, str(request.url)))
+            if not problem.get("meant"):  # the only id that `asked` abbreviates
+                return
+            short = rf"(?<=[/=]){re.escape(problem['asked'])}(?=[/?&]|$)"
+            request.url = httpx2.URL(re.sub(short, problem["meant"], str(request.url)))
 
 
 class Client:
@@ -642,7 +633,7 @@ class Client:
             try:
                 return self.annotate(experiment_id, {"labels": labels(seen.labels)}, revision=seen.revision)
             except ClientError as error:
-                if not tries_left or error.status != CHANGED_MEANWHILE:
+                if not tries_left or error.status != httpx2.codes.PRECONDITION_FAILED:
                     raise
         raise AssertionError("unreachable: the last try returns or raises")
 

@@ -27,7 +27,6 @@ from worker.spec.run import Workload
 from worker.tasks.samples import SampleWriter
 from worker.tasks.task import HasFigures
 from worker.termination import Termination
-from worker.training.averaging import WeightAverage
 from worker.training.checkpoint import CheckpointStore, CheckpointTimer
 from worker.training.device import (
     MemoryCap,
@@ -104,10 +103,8 @@ class Training:
         state = self._context.checkpoints.newest(notice, mapped=self._stepper.is_sharded)
         if state is not None:
             self._require_same_origin(state["origin"])
-            self._load_weights(state["model"], state["optimizer"])
             self.progress.load_state(state["progress"])
-            if self._stepper.average is not None:
-                self._load_average(self._stepper.average, state["average"])
+            self._load_weights(state)
             load_random_state(state["random"])
             if self._probing is not None:
                 self._probing.load_state(state["probes"])
@@ -118,18 +115,17 @@ class Training:
             self._context.reporter.note(f"{begun}: {'; '.join(faults)}")
         return self.progress.step
 
-    def _load_weights(self, model: dict[str, Any], optimizer: dict[str, Any]) -> None:
+    def _load_weights(self, state: dict[str, Any]) -> None:
         """Load what one process would, or this process's part of it."""
+        model, optimizer, average = state["model"], state["optimizer"], state.get("average")
         if (sharding := self._stepper.sharding) is not None:
             model = sharding.local_model_state(self._task.model, model)
             optimizer = sharding.local_optimizer_state(self._optimizer, optimizer)
+            average = sharding.local_model_state(self._task.model, average or {})
         self._task.model.load_state_dict(model)
         self._optimizer.load_state_dict(optimizer)
-
-    def _load_average(self, average: WeightAverage, whole: dict[str, Any]) -> None:
-        if (sharding := self._stepper.sharding) is not None:
-            whole = sharding.local_model_state(self._task.model, whole)
-        average.load_state(whole, self.progress.step)
+        if self._stepper.average is not None:
+            self._stepper.average.load_state(average, self.progress.step)
 
     def train(self) -> None:
         """Train to the end of the budget, or to the first loss that is no number.

@@ -64,7 +64,6 @@ Length = Annotated[
     typer.Option(min=1, help="With --memory: tokens in a sequence; default: the model's positions.", metavar="TOKENS"),
 ]
 
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SHOWN = ("adamw", "adapm", "adapm-mini")
 """The optimizers that are compared by default."""
 
@@ -86,10 +85,12 @@ def models(
     """List the models, or count one's memory under each optimizer; --memory shows the largest micro-batch that fits.
     Needs no service."""
     names = tuple(dict.fromkeys(name.strip() for text in optimizers or () for name in text.split(",")))
+    dtype = {"fp32": "float32", "bf16": "bfloat16"}.get(state_dtype or "", state_dtype)
+    options: dict[str, Scalar] = {"rank_ratio": rank_ratio, "state_dtype": dtype}
     question = FootprintQuestion(
         model=model or "",
         optimizers=names or None,
-        options=state_options(rank_ratio, state_dtype),
+        options={name: value for name, value in options.items() if value is not None},
         rules=tuple(rule or ()),
         ranks=ranks,
         with_blocks=blocks,
@@ -297,9 +298,3 @@ def _plan_table(blocks: Iterable[PlannedBlock]) -> Table:
             )
         )
     return text_table(("block", "", "shape", "kind", "first moment", "second", "state"), rows, ("", "state"))
-
-
-def state_options(rank_ratio: float | None, state_dtype: str | None) -> dict[str, Scalar]:
-    """Return the catalog's options for these command-line options."""
-    options: dict[str, Scalar] = {} if rank_ratio is None else {"rank_ratio": rank_ratio}
-    return options if state_dtype is None else {**options, "state_dtype": DTYPES.get(state_dtype, state_dtype)}
