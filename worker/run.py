@@ -246,14 +246,10 @@ class _Execution:
 
     def execute(self, checkpoint: CheckpointNotice | None, *, retried_smaller: bool) -> Result:
         """Return the result of training, which a lack of memory is too, unless half the micro-batch is to be tried."""
-        with self._context.cap.apply():
-            self._try(checkpoint, retried_smaller)
-        return self._result()
-
-    def _try(self, checkpoint: CheckpointNotice | None, retried_smaller: bool) -> None:
         group = self._context.group
         try:
-            self._train(checkpoint)
+            with self._context.cap.apply():
+                self._train(checkpoint)
             group.ended_together = True
         except (RunStoppedError, TerminatedError):
             group.ended_together = True  # all processes were told to stop before the same step
@@ -264,6 +260,7 @@ class _Execution:
             self._out_of_memory = _lack_of_memory(error, group)
             if retried_smaller and self._may_be_smaller():
                 raise OutOfMemoryError(self._memory_fault()) from None
+        return self._result()
 
     def _train(self, checkpoint: CheckpointNotice | None) -> None:
         """Settle the micro-batch, build model, task and optimizer, resume and train."""

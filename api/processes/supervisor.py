@@ -40,8 +40,8 @@ MOST_LOG_BYTES = 20 * 2**20
 OLDER_LOGS = 3
 ROOM_SECONDS = 1.0
 """The interval between two checks of the disk."""
-STOP_SECONDS = {"dispatcher": 30.0, "api": 8.0}
-"""The time to stop, in this order: the workers of the dispatcher still report to the api while they leave."""
+STOP_SECONDS = {"api": 8.0, "dispatcher": 30.0}
+"""The time to stop."""
 
 ON_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
 """The address by which this machine reaches a service that listens on all of its addresses."""
@@ -132,10 +132,8 @@ class Supervisor:
         """End every process that was started: the dispatcher first, because its workers still report to the api."""
         self._watcher.stop()
         remove_note(self._folder)
-        by_name = {child.name: child for child in self._children}
-        for name, seconds in STOP_SECONDS.items():
-            if name in by_name:
-                self._end(by_name[name], seconds)
+        for child in reversed(self._children):
+            self._end(child, STOP_SECONDS[child.name])
         self._end_ray()
         self._socket.close()
         os.close(self._lock)

@@ -113,24 +113,20 @@ def fetch_newest_checkpoint(
     own_notice = store.newest_local()
     if not counted_steps or (own_notice is not None and own_notice.rank() >= max(counted_steps.items())):
         return
+
+    def fetch() -> None:
+        after = (-1, -1) if own_notice is None else own_notice.rank()
+        for checkpoint in remote.counted_checkpoints(counted_steps, after):
+            notice = remote.notice(checkpoint)
+            if notice is not None and store.take_over(notice, partial(remote.fetch, checkpoint)):
+                logger.info("the checkpoint of step %d comes from %s", notice.step, notice.path)
+                return
+            logger.warning("passed over %s/%s: it is damaged or gone", remote.folder.url, checkpoint.stem)
+        logger.warning("%s has no good checkpoint that counts and is later than what is here", remote.folder.url)
+
     try:
-        retry_while_away(lambda: _fetch_newest(remote, store, counted_steps, own_notice), check_stop, PATIENCE_SECONDS)
+        retry_while_away(fetch, check_stop, PATIENCE_SECONDS)
     except RemoteFolderError as error:
         if own_notice is None:
             raise
         logger.warning("going on from step %d, which is here: %s", own_notice.step, error)
-
-
-def _fetch_newest(
-    remote: RemoteCheckpoints,
-    store: CheckpointStore,
-    counted_steps: Mapping[int, int],
-    own_notice: CheckpointNotice | None,
-) -> None:
-    for checkpoint in remote.counted_checkpoints(counted_steps, (-1, -1) if own_notice is None else own_notice.rank()):
-        notice = remote.notice(checkpoint)
-        if notice is not None and store.take_over(notice, partial(remote.fetch, checkpoint)):
-            logger.info("the checkpoint of step %d comes from %s", notice.step, notice.path)
-            return
-        logger.warning("passed over %s/%s: it is damaged or gone", remote.folder.url, checkpoint.stem)
-    logger.warning("%s has no good checkpoint that counts and is later than what is here", remote.folder.url)

@@ -9,11 +9,9 @@ from api.cli.answer_tables import comparison_table, fit_view, judgement_view, pr
 from api.cli.console import Json, console, print_json, refuse
 from api.cli.experiments.show import CellOption, find_experiment
 from api.cli.service import Url, open_client
-from api.client.client import Client
 from orchestrator.analysis.laws.records import FormName
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.records import ExperimentRecord
 
 Ids = Annotated[
     list[str],
@@ -92,26 +90,17 @@ def compare(
         elif experiment is None:
             report = client.profile(ids)
             print_json(report) if json else console().print(profile_view(report))
+        elif isinstance(experiment.spec, SweepSpec):
+            if form != "table" or cell is not None:
+                refuse("a sweep has one table and no cells; leave --format and --cell out")
+            sweep = client.sweep(experiment.id)
+            print_json(sweep) if json else console().print(sweep_view(sweep))
+        elif form == "table" or json:
+            comparison = client.compare(experiment.id, cell)
+            print_json(comparison) if json else console().print(comparison_table(comparison))
         else:
-            _compare_one(client, experiment, form, cell, json=json)
-
-
-def _compare_one(
-    client: Client, experiment: ExperimentRecord, form: FormatOption, cell: str | None, *, json: bool
-) -> None:
-    id = experiment.id
-    if isinstance(experiment.spec, SweepSpec):
-        if form != "table" or cell is not None:
-            refuse("a sweep has one table and no cells; leave --format and --cell out")
-        sweep = client.sweep(id)
-        print_json(sweep) if json else console().print(sweep_view(sweep))
-    elif json:
-        print_json(client.compare(id, cell))
-    elif form == "table":
-        console().print(comparison_table(client.compare(id, cell)))
-    else:
-        # The file as it is, which no terminal may wrap: it goes into another program.
-        sys.stdout.write(client.comparison_table(id, form, cell))
+            # The file as it is, which no terminal may wrap: it goes into another program.
+            sys.stdout.write(client.comparison_table(experiment.id, form, cell))
 
 
 def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
