@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Literal, Never, Self
+from typing import Annotated, Literal, Never, Self
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -36,11 +36,10 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-def console(stream: IO[str] | None = None) -> Console:
-    """Return a console on stdout (or `stream`): no markup in data, no colours outside a terminal."""
-    target = stream or sys.stdout
-    width = None if target.isatty() else int(os.environ.get("COLUMNS") or LOG_WIDTH)
-    return Console(file=target, width=width, highlight=False, markup=False, emoji=False)
+def console() -> Console:
+    """Return a console on stdout: no markup in data, no colours outside a terminal."""
+    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or LOG_WIDTH)
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
 
 
 def program() -> str:

@@ -12,11 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE
@@ -62,10 +60,9 @@ class _Child:
 class Supervisor:
     """The embedded service as a context: on entering it answers, on leaving everything that it started has ended."""
 
-    def __init__(self, settings: Settings, *, say: Callable[[str], None] = print) -> None:
-        """`say` prints news for people; a full disk is reported on standard error."""
+    def __init__(self, settings: Settings) -> None:
+        """News for people are printed; a full disk is reported on standard error."""
         self._settings = settings
-        self._news = say
         self._reported_shortage: str | None = None
         self._disk_looked_at = -ROOM_SECONDS
         self._folder = settings.data_folder.absolute()
@@ -118,9 +115,7 @@ class Supervisor:
         write_note(self._folder, self.url)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def check(self) -> None:
@@ -140,7 +135,7 @@ class Supervisor:
 
     def _say(self, sentence: str) -> None:
         with suppress(OSError):  # they may go into a file on the disk that is full
-            self._news(sentence)
+            print(sentence)
 
     def _report_shortage(self, reason: str | None) -> None:
         """Say on standard error why the service waits, and that it goes on."""

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from worker.errors import LeaseRevokedError, RemoteFolderError
@@ -47,9 +46,7 @@ class CheckpointUploads:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Nothing goes on from a run that has its result, and a lost one is somebody else's.
         is_resumed = kind is not None and not issubclass(kind, LeaseRevokedError)
         with self._changed:

@@ -278,7 +278,10 @@ class Training:
         else whether a checkpoint is due. All ranks do as rank 0."""
         group, word = self._context.group, 0
         if group.is_rank_zero:
-            word = 2 * _ORDERS.index(self._next_order()) + self._timer.is_due()
+            command: Command | None = self._context.reporter.command()
+            if command is Command.CONTINUE and self._context.termination.is_requested:
+                command = None
+            word = 2 * _ORDERS.index(command) + self._timer.is_due()
         order_index, is_due = divmod(group.broadcast(word), 2)
         order = _ORDERS[order_index]
         if order is Command.CONTINUE:
@@ -294,11 +297,6 @@ class Training:
         saved = "a checkpoint of that step was written, the next attempt goes on from it."
         lost = "no checkpoint of that step could be written, the next attempt goes on from the one before."
         raise TerminatedError(f"told to leave (SIGTERM) at step {self.progress.step}; {saved if is_saved else lost}")
-
-    def _next_order(self) -> Command | None:
-        """Return the service's command; None if the system wants the process to leave."""
-        command = self._context.reporter.command()
-        return None if command is Command.CONTINUE and self._context.termination.is_requested else command
 
     def _save_if_possible(self) -> bool:
         """Write a checkpoint as `save` does; whether there is one. A full disk must not end a training that is in good
