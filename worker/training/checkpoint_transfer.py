@@ -17,7 +17,7 @@ from typing import Final, Self
 from worker.errors import LeaseRevokedError, RemoteFolderError
 from worker.records.protocol import CheckpointNotice
 from worker.remote.checkpoints import RemoteCheckpoints
-from worker.remote.folder import PATIENCE_SECONDS, retry_while_away
+from worker.remote.folder import retry_while_away
 from worker.training.checkpoint import CheckpointStore
 
 logger = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ def fetch_newest_checkpoint(
         logger.warning("%s has no good checkpoint that counts and is later than what is here", remote.folder.url)
 
     try:
-        retry_while_away(fetch, check_stop, PATIENCE_SECONDS)
+        retry_while_away(fetch, check_stop)
     except RemoteFolderError as error:
         if own_notice is None:
             raise

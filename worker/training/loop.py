@@ -136,8 +136,11 @@ class Training:
             LeaseRevokedError: the run belongs to somebody else now; nothing was written.
         """
         self._context.usage.restart()
-        if self.progress.initial_val_loss is None:
-            self._report_start()
+        if self.progress.initial_val_loss is None:  # the loss that training has to get below
+            self.progress.add_evaluation(self._validation_loss())
+            rss_bytes = self._context.memory.sample()
+            val_loss = finite_or_none(self.progress.val_loss)
+            self._context.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
         while not self.progress.is_finished():
             self.advance()
 
@@ -156,13 +159,6 @@ class Training:
         """Return whether this process writes them, or gives its part of the model."""
         return self._context.group.is_rank_zero or self._stepper.is_sharded
 
-    def _report_start(self) -> None:
-        """Evaluate before the first step: the loss that training has to get below."""
-        self.progress.add_evaluation(self._validation_loss())
-        rss_bytes = self._context.memory.sample()
-        val_loss = finite_or_none(self.progress.val_loss)
-        self._context.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
-
     def _step(self) -> Point | None:
         """Take one optimizer step and, where it is due, evaluate; None if the loss stopped being a number."""
         step = self.progress.step
@@ -176,7 +172,11 @@ class Training:
         recorded = self._record(step + 1)
         self.progress.add_step(outcome.loss, outcome.seconds, warmup=recorded is not None)
         if recorded is not None:
-            self._hold_against_cap(recorded)
+            try:
+                self._context.cap.check(recorded)
+            except OverMemoryCapError:
+                if not self._step_down():
+                    raise
         return Point(
             step=step + 1,
             tokens=(step + 1) * self._task.tokens_per_step,
@@ -232,13 +232,6 @@ class Training:
         self._recorded += 1
         self.progress.memory = self._meter.result(step, self._stepper.micro_batch_sequences)
         return self.progress.memory
-
-    def _hold_against_cap(self, recorded: MemoryBreakdown) -> None:
-        try:
-            self._context.cap.check(recorded)
-        except OverMemoryCapError:
-            if not self._step_down():
-                raise
 
     def _evaluate_if_due(self) -> float | None:
         progress = self.progress
