@@ -675,14 +675,12 @@ class Client:
         frame: DataFrame = pandas.read_parquet(BytesIO(content))
         return frame
 
-    def _ask(
-        self, method: str, path: str, answer: type[Answer], *, again: bool, body: Any = None, **sent: Any
-    ) -> Answer:
-        """Return the record at a path of the service; `again`: the request may be repeated when the connection
-        fails."""
-        if body is not None:
-            headers = {"Content-Type": "application/json"} | sent.get("headers", {})
-            sent |= {"content": json_body(body), "headers": headers}
+    def _ask(self, method: str, path: str, answer: type[Answer], *, again: bool, **sent: Any) -> Answer:
+        """Return the record at a path of the service; `again`: the request may be repeated when the connection fails;
+        `body`: a record, or a mapping, that is sent as JSON."""
+        if "body" in sent:
+            sent["content"] = json_body(sent.pop("body"))
+            sent["headers"] = {"Content-Type": "application/json"} | sent.get("headers", {})
         tries = self._retries + 1 if again else 1
         return read(self._send(lambda: self._http.request(method, path, **sent), tries=tries), answer)
 

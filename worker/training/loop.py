@@ -117,7 +117,8 @@ class Training:
 
     def _load_weights(self, state: dict[str, Any]) -> None:
         """Load what one process would, or this process's part of it."""
-        model, optimizer, average = state["model"], state["optimizer"], state.get("average")
+        model, optimizer = state["model"], state["optimizer"]
+        average: Any = state.get("average")
         if (sharding := self._stepper.sharding) is not None:
             model = sharding.local_model_state(self._task.model, model)
             optimizer = sharding.local_optimizer_state(self._optimizer, optimizer)
