@@ -194,12 +194,6 @@ def _send_spools(folders: Sequence[Path], url: str | None, *, json: bool) -> Non
         for path in paths:
             try:
                 sent.append(RunSpool(path).send(client))
-                if torn := sent[-1].torn:
-                    shown = ", ".join(map(str, torn[:MOST_SHOWN])) + (", …" if len(torn) > MOST_SHOWN else "")
-                    complain(
-                        f"{path}, lines {shown}: no whole JSON in UTF-8, counted as torn; the others are kept. To send "
-                        'them once mended, change "part" in line 1, and import again'
-                    )
             except (SpoolError, OSError) as error:
                 complain(str(error))
                 refused += 1
