@@ -39,16 +39,11 @@ def describe_specs(document: dict[str, Any]) -> None:
     content[JSON]["schema"] = {"title": "Specification", "oneOf": kinds}
 
 
-KEY_SCHEME = "Key"
-SCHEMES = {
-    KEY_SCHEME: {
-        "type": "http",
-        "scheme": "bearer",
-        "description": "A key of the service, `adapm_…`; a service without keys asks for none.",
-    }
+KEY_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A key of the service, `adapm_…`; a service without keys asks for none.",
 }
-NOT_OURS = ("HTTPValidationError", "ValidationError")
-"""Schemas of FastAPI's own 422."""
 POINTS = "/v1/attempts/{run_id}/{attempt}/points"
 
 
@@ -60,13 +55,13 @@ def document_with_access(document: Callable[[], dict[str, Any]]) -> Callable[[],
         openapi_document = document()
         openapi_document["paths"][POINTS]["post"]["requestBody"] = batch_body()
         components = openapi_document.setdefault("components", {})
-        components.setdefault("securitySchemes", {}).update(SCHEMES)
+        components.setdefault("securitySchemes", {})["Key"] = KEY_SCHEME
         problem = Problem.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
         components.setdefault("schemas", {}).update(problem.pop("$defs"), Problem=problem)  # as `problems` refers to it
         for path, operations in openapi_document["paths"].items():
             for method, operation in operations.items():
                 _describe(operation, method, path)
-        for name in NOT_OURS:
+        for name in ("HTTPValidationError", "ValidationError"):  # of FastAPI's own 422
             components["schemas"].pop(name, None)
         describe_specs(openapi_document)
         return openapi_document
@@ -90,7 +85,7 @@ def _describe(operation: dict[str, Any], method: str, path: str) -> None:
     if access.scope() is not None:
         if guarded is not None and path.startswith("/v1/"):  # unknown parameters: `JsonRoute`
             responses.setdefault("422", problems(422)[422])
-        operation["security"] = [{KEY_SCHEME: []}]
+        operation["security"] = [{"Key": []}]
         operation["x-scope"] = access.value
     # FastAPI adds an answer 422 of its own form, which is never given: ours is a problem as all the others.
     if JSON in responses.get("422", {}).get("content", {}):

@@ -46,20 +46,6 @@ UNREADABLE = "There was an error parsing the body"
 """FastAPI's words for a body at which its parser gave up."""
 
 FORM = "application/x-www-form-urlencoded"
-HEADINGS = {
-    400: "Invalid request",
-    403: "Not allowed",
-    404: "Not found",
-    405: "Method not allowed",
-    409: "Not possible now",
-    413: "Too large",
-    422: "Invalid request",
-    429: "Rate limit exceeded",
-    500: "Internal error",
-    503: "Temporarily unavailable",
-    507: "Storage full",
-}
-"""The headings of error pages, by status."""
 
 log = structlog.get_logger("api")
 
@@ -123,8 +109,7 @@ def negotiate(problem: Response, scope: Scope) -> Response:
     if not is_problem or not asks_for_page({**scope, "method": "GET"} if sends_form else scope, headers):
         return problem
     fields = json.loads(bytes(problem.body))
-    heading = HEADINGS.get(problem.status_code, fields["title"])
-    page = refused_page(problem.status_code, heading, fields["detail"])
+    page = refused_page(problem.status_code, fields["title"].capitalize(), fields["detail"])
     replaced_headers = ("content-length", "content-type", "cache-control")
     page.raw_headers += [(name, value) for name, value in problem.raw_headers if name.decode() not in replaced_headers]
     return page

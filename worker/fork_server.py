@@ -105,14 +105,11 @@ def _follow(connection: socket.socket, relay: "_Relay") -> str:
                     raise ForkServerError(reason)
                 case {"status": int(status)}:
                     relay.to(None)
-                    return word or f"lost: its process was killed or crashed: {_status_words(status)}"
+                    end = f"exit code {status}" if status >= 0 else f"signal {-status} ({signal.Signals(-status).name})"
+                    return word or f"lost: its process was killed or crashed: {end}"
     if not began:
         raise ForkServerError("the fork server ended")
     return word or "lost: the fork server ended, and the attempt with it"
-
-
-def _status_words(status: int) -> str:
-    return f"exit code {status}" if status >= 0 else f"signal {-status} ({signal.Signals(-status).name})"
 
 
 class _Relay:

@@ -246,14 +246,10 @@ class _Execution:
 
     def execute(self, checkpoint: CheckpointNotice | None, *, retried_smaller: bool) -> Result:
         """Return the result of training, which a lack of memory is too, unless half the micro-batch is to be tried."""
-        with self._context.cap.apply():
-            self._try(checkpoint, retried_smaller)
-        return self._result()
-
-    def _try(self, checkpoint: CheckpointNotice | None, retried_smaller: bool) -> None:
         group = self._context.group
         try:
-            self._train(checkpoint)
+            with self._context.cap.apply():
+                self._train(checkpoint)
             group.ended_together = True
         except (RunStoppedError, TerminatedError):
             group.ended_together = True  # all processes were told to stop before the same step
@@ -263,7 +259,12 @@ class _Execution:
                 raise
             self._out_of_memory = _lack_of_memory(error, group)
             if retried_smaller and self._may_be_smaller():
-                raise OutOfMemoryError(self._memory_fault()) from None
+                size, step = self._progress.micro_batch_sequences, self._progress.step
+                batches = "micro-batches" if size is None else f"micro-batches of {pluralize(size, 'sequence')}"
+                raise OutOfMemoryError(
+                    f"out of memory with {batches} after step {step}: {self._out_of_memory}"
+                ) from None
+        return self._result()
 
     def _train(self, checkpoint: CheckpointNotice | None) -> None:
         """Settle the micro-batch, build model, task and optimizer, resume and train."""
@@ -335,16 +336,14 @@ class _Execution:
             and self._stepper is not None
         )
 
-    def _memory_fault(self) -> str:
-        """Return the memory fault, for the next attempt's history."""
-        size, step = self._progress.micro_batch_sequences, self._progress.step
-        batches = "micro-batches" if size is None else f"micro-batches of {pluralize(size, 'sequence')}"
-        return f"out of memory with {batches} after step {step}: {self._out_of_memory}"
-
     def _result(self) -> Result:
         """Return the record of what was trained and measured up to now."""
         progress, context = self._progress, self._context
-        verdict, reason = self._verdict()
+        if self._out_of_memory is None:
+            verdict, reason = progress.verdict()
+        else:
+            verdict = Verdict.OUT_OF_MEMORY
+            reason = f"The device ran out of memory after step {progress.step}: {self._out_of_memory}"
         parameters, parameter_bytes = parameter_counts(self._model())
         measured = self._measured or context.memory.measurements()
         return Result(
@@ -406,9 +405,3 @@ class _Execution:
             return self._stepper.task.model
         with torch.device("meta"):
             return self._entry.model(self._spec, self._data, None)
-
-    def _verdict(self) -> tuple[Verdict, str]:
-        if self._out_of_memory is None:
-            return self._progress.verdict()
-        summary = f"The device ran out of memory after step {self._progress.step}"
-        return Verdict.OUT_OF_MEMORY, f"{summary}: {self._out_of_memory}"

@@ -88,9 +88,8 @@ class Callers:
     async def key(self, shown: PresentedSecret) -> KeyRecord | None:
         """Return the key of a secret, if it opens anything."""
         asked_at, generation = self._clock(), self._generation
-        believed = self._believed.get(shown)
-        if believed is not None and asked_at - believed[0] < BELIEVED_SECONDS:
-            return believed[1]
+        if self.knows(shown):
+            return self._believed[shown][1]
         look = self._keyring.open_session if shown.by_cookie else self._keyring.open_with
         record = await run_in_threadpool(look, shown.secret)
         self.note(shown.secret, right=record is not None)

@@ -59,7 +59,7 @@ TABLE = {
     GET /fits                                                        whole
     GET /fits/figures/{name}.{form}                                  heavy
     GET /memory
-    GET /metrics
+    GET /metrics                                                     whole
     GET /profiles                                                    whole
     GET /queue
     GET /runs                                                        whole

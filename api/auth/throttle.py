@@ -3,7 +3,6 @@
 A bucket holds some seconds' worth of requests, so that a burst passes and a flood does not.
 """
 
-import ipaddress
 import math
 import time
 from collections.abc import Callable
@@ -13,24 +12,6 @@ MOST_BUCKETS = 20_000
 """Callers that are remembered at once, about 4 MB; beyond it those that have all of their tokens are forgotten."""
 
 
-IPV6_PREFIX_BITS = 64
-"""The smallest network that a provider gives a customer (RFC 6177): its addresses are one caller's."""
-
-
-def network_of(address: str) -> str:
-    """Return the network of an address: the /64 of IPv6, the IPv4 address of an IPv4-mapped one; other text as it
-    is."""
-    try:
-        host_address = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(host_address, ipaddress.IPv4Address):
-        return str(host_address)
-    if host_address.ipv4_mapped is not None:
-        return str(host_address.ipv4_mapped)
-    return str(ipaddress.ip_network((host_address, IPV6_PREFIX_BITS), strict=False))
-
-
 @dataclass
 class _Bucket:
     tokens: float
@@ -38,8 +19,7 @@ class _Bucket:
 
 
 class Throttle:
-    """Buckets by name, of addresses by network, that fill with `a_second` tokens up to `burst`. To be used from one
-    thread: the event loop's."""
+    """Buckets by name that fill with `a_second` tokens up to `burst`. To be used from one thread: the event loop's."""
 
     def __init__(self, a_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.a_second = a_second
@@ -51,7 +31,7 @@ class Throttle:
         """Take one token; None if there was one, else the seconds after which there will be."""
         wait_seconds = self.wait(name)
         if wait_seconds is None:
-            self._buckets[network_of(name)].tokens -= 1
+            self._buckets[name].tokens -= 1
         return wait_seconds
 
     def wait(self, name: str) -> int | None:
@@ -61,7 +41,6 @@ class Throttle:
 
     def _refill(self, name: str) -> _Bucket:
         now = self._clock()
-        name = network_of(name)
         bucket = self._buckets.get(name)
         if bucket is None:
             self._make_room(now)

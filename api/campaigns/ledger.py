@@ -250,12 +250,7 @@ def _submit_first(client: Client, campaign: Campaign, stage: Stage, candidate: C
 def _submit(client: Client, campaign: Campaign, step: Step, candidate: Candidate, note: str) -> None:
     """Submit a step and label it; what is there already stays as it is."""
     key = f"{campaign.label()}.{step.stage}.{step.number}.{step.workload}"
-    try:
-        spec = campaign.comparison(step, candidate)
-    except ValidationError as error:
-        fault = validation_faults(error, ComparisonSpec)[0].text()
-        raise InputError(f"{candidate.name()} cannot be trained here: {fault}") from error
-    experiment = client.submit(spec, key=key).experiment
+    experiment = client.submit(campaign.comparison(step, candidate), key=key).experiment
     if campaign.label() not in experiment.labels:
         client.add_labels(experiment.id, campaign.label())
         if note:

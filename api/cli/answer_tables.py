@@ -20,7 +20,6 @@ from dashboards.text.words import speed_words, unstable_runs
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.external_runs import ExternalJudgement
-from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
 from orchestrator.sweeps.records import SweepReport
 from worker.words import pluralize
@@ -93,7 +92,8 @@ def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[str, ...]:
         two_lines(formats.size(row.peak_memory_bytes), row.peak_memory_kind or ""),
         _step(row),
         formats.device_time(row.device_hours),
-        outcomes_text(row.outcomes),
+        "\n".join(f"{count} {outcome.value.replace('_', ' ')}" for outcome, count in row.outcomes.items() if count)
+        or formats.UNKNOWN,
     )
 
 
@@ -133,12 +133,6 @@ def _state(row: CandidateRow, baseline: CandidateRow | None) -> str:
 def _step(row: CandidateRow) -> str:
     inside = "" if row.optimizer_seconds is None else f"({formats.seconds(row.optimizer_seconds)})"
     return two_lines(formats.seconds(row.step_seconds), inside)
-
-
-def outcomes_text(outcomes: dict[Outcome, int]) -> str:
-    """Return the outcomes of a candidate's runs: `4 finished`."""
-    lines = [f"{count} {outcome.value.replace('_', ' ')}" for outcome, count in outcomes.items() if count]
-    return "\n".join(lines) or formats.UNKNOWN
 
 
 def fit_view(law: FitReport) -> RenderableType:

@@ -17,7 +17,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE, KeyUnreadableError, own_key
-from api.cli.console import refuse
+from api.cli.console import fail, refuse
+from orchestrator.errors import OrchestratorError
 
 
 class Verb(NamedTuple):
@@ -123,7 +124,8 @@ class VerbGroup(TyperGroup):
         self.commands = cast("Any", LazyCommands())
 
     def invoke(self, ctx: Any) -> Any:
-        """Call the verb. A host with some of the bench's extras alone has not all that every verb needs."""
+        """Call the verb; an error of ours ends the command with its sentence. A host with some of the bench's extras
+        alone has not all that every verb needs."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
@@ -132,6 +134,8 @@ class VerbGroup(TyperGroup):
             refuse(
                 f"this needs {error.name}, which is not installed; in the project's folder run: pip install '.[all]'"
             )
+        except OrchestratorError as error:
+            fail(f"error: {error}")
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """List the verbs by their summaries, without importing them."""

@@ -6,10 +6,9 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Literal, Never, Self
+from typing import Annotated, Literal, Never, Self
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -18,8 +17,6 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
-
-from orchestrator.errors import OrchestratorError
 
 FAILED = 1
 """The exit code of a verb that failed, was refused or did not find its subject."""
@@ -39,11 +36,10 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-def console(stream: IO[str] | None = None) -> Console:
-    """Return a console on stdout (or `stream`): no markup in data, no colours outside a terminal."""
-    target = stream or sys.stdout
-    width = None if target.isatty() else int(os.environ.get("COLUMNS") or LOG_WIDTH)
-    return Console(file=target, width=width, highlight=False, markup=False, emoji=False)
+def console() -> Console:
+    """Return a console on stdout: no markup in data, no colours outside a terminal."""
+    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or LOG_WIDTH)
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
 
 
 def program() -> str:
@@ -70,15 +66,6 @@ def fail(message: str, code: int = FAILED) -> Never:
 def refuse(message: str) -> Never:
     """Say what is wrong with the input, and end the command with the exit code for that."""
     fail(message, BAD_INPUT)
-
-
-@contextmanager
-def exit_on_errors() -> Iterator[None]:
-    """End the command with the sentence of an error of ours."""
-    try:
-        yield
-    except OrchestratorError as error:
-        fail(f"error: {error}")
 
 
 def plain(text: str) -> str:
@@ -115,13 +102,6 @@ class ProgressLine:
         self._printed_at = time.monotonic()
         start, end = ("\r\x1b[K", "") if self._is_live else ("", "\n")
         print(start + plain(text), end=end, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def messages_on_stderr(*, as_json: bool) -> Iterator[None]:
-    """Print messages to stderr as long as this lasts, if stdout is to hold JSON alone."""
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        yield
 
 
 def print_files(paths: Iterable[Path], *, as_json: bool) -> None:

@@ -168,11 +168,7 @@ def run_view(
         costs_of_run = costs.lines(result, run.spec) if run.spec else ()
         facts += tuple((name if name.isupper() else name[0].lower() + name[1:], value) for name, value in costs_of_run)
     parts: list[RenderableType] = [Text(plain(title), style="bold"), Text(facts_text(facts))]
-    return Group(*parts, Text(), _attempts(attempts, run), Text(), _events(events, run))
-
-
-def _attempts(attempts: tuple[AttemptRecord, ...], run: RunRecord) -> RenderableType:
-    rows = [
+    attempt_rows = [
         (
             str(attempt.attempt),
             formats.moment(attempt.started_at),
@@ -183,11 +179,8 @@ def _attempts(attempts: tuple[AttemptRecord, ...], run: RunRecord) -> Renderable
         )
         for attempt in attempts
     ]
-    return text_table(("attempt", "started", "ended", "device time", "outcome", "message"), rows)
-
-
-def _events(events: tuple[EventRecord, ...], run: RunRecord) -> RenderableType:
-    rows = [
+    parts += [Text(), text_table(("attempt", "started", "ended", "device time", "outcome", "message"), attempt_rows)]
+    event_rows = [
         (
             str(event.sequence),
             formats.moment(event.at),
@@ -197,4 +190,4 @@ def _events(events: tuple[EventRecord, ...], run: RunRecord) -> RenderableType:
         )
         for event in events
     ]
-    return text_table(("event", "at", "from", "to", "reason"), rows)
+    return Group(*parts, Text(), text_table(("event", "at", "from", "to", "reason"), event_rows))

@@ -3,12 +3,10 @@
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Never
 
 import typer
 
-from api.cli.console import INTERRUPTED, exit_on_errors
+from api.cli.console import INTERRUPTED
 from api.cli.service import exit_on_refusal
 from api.processes.address import ServiceError, listen
 from api.processes.data_folder import read_note
@@ -38,14 +36,10 @@ def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tup
 @contextmanager
 def exit_in_order() -> Iterator[None]:
     """End the command with a sentence where the service refuses or fails, and on Ctrl-C or SIGTERM."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with exit_on_refusal(), exit_on_errors():
+        with exit_on_refusal():
             yield
     except KeyboardInterrupt:
         print("stopped; what was trained is kept, and the same command continues from there", flush=True)
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> Never:
-    raise KeyboardInterrupt

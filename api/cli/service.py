@@ -17,9 +17,7 @@ from api.processes.data_folder import read_note
 
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--url", help=f"The service; default: ${URL_VARIABLE}, else the one on the data folder.", metavar="URL"
-    ),
+    typer.Option(help=f"The service; default: ${URL_VARIABLE}, else the one on the data folder.", metavar="URL"),
 ]
 
 

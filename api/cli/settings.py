@@ -16,7 +16,7 @@ from orchestrator.settings import Settings, setting_source, unknown_variables
 
 URL_VARIABLE = "ADAPM_BENCH_URL"
 
-Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default: .adapm-bench in the current folder.")]
+Data = Annotated[Path | None, typer.Option(help="Data folder; default: .adapm-bench in the current folder.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
 RayAddress = Annotated[str | None, typer.Option(help="An existing Ray cluster, host:port; default: an embedded Ray.")]
 WatchStdin = Annotated[bool, typer.Option("--watch-stdin", help="End when standard input is closed.")]

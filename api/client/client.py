@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from uuid import uuid4
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from api.auth.client_key import check_key, own_key
 from api.client.messages import (
@@ -41,7 +41,7 @@ from api.client.messages import (
 )
 from api.client.messages import ClientError as ClientError
 from api.client.messages import InputError as InputError
-from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunTableRow
+from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, Problem, RunTableRow
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.profiles import ProfileReport
@@ -93,22 +93,10 @@ PAGE_LIMIT = 500
 EXPORT_SECONDS = 600.0
 """A series of many million points takes a while to be written before its first byte is sent."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-JSON = {"Content-Type": "application/json"}
-CHANGED_MEANWHILE = 412
 MOST_TRIES = 10
 """The most tries to add a label while others edit the same experiment."""
 MOST_IDS: Final = 64
 """The most ids in one request: `compare` takes several."""
-
-
-class NoSuchId(BaseModel):
-    """The part of a problem that says that an id does not exist."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    asked: str
-    meant: str
-    """The only id that it abbreviates."""
 
 
 class ShortIds(httpx2.Auth):
@@ -125,11 +113,13 @@ class ShortIds(httpx2.Auth):
                 return
             response.read()
             try:
-                problem = NoSuchId.model_validate_json(response.content)
+                problem = Problem.model_validate_json(response.content).model_extra or {}
             except ValidationError:
                 return
-            short = rf"(?<=[/=]){re.escape(problem.asked)}(?=[/?&]|$)"
-            request.url = httpx2.URL(re.sub(short, problem.meant, str(request.url)))
+            if not problem.get("meant"):  # the only id that `asked` abbreviates
+                return
+            short = rf"(?<=[/=]){re.escape(problem['asked'])}(?=[/?&]|$)"
+            request.url = httpx2.URL(re.sub(short, problem["meant"], str(request.url)))
 
 
 class Client:
@@ -186,15 +176,12 @@ class Client:
 
         A mapping is sent as it is, so that the service names every fault in it.
         """
-        headers = {**JSON, **_idempotency(key)}
-        return self._ask(
-            "POST", "/v1/experiments", SubmissionReceipt, again=True, content=json_body(spec), headers=headers
-        )
+        path, headers = "/v1/experiments", _idempotency(key)
+        return self._ask("POST", path, SubmissionReceipt, again=True, body=spec, headers=headers)
 
     def validate(self, spec: ExperimentSpec | Mapping[str, Any]) -> Preview:
         """Return what a specification would be: its runs, tokens and hours, or its faults. Nothing is stored."""
-        path = "/v1/experiments/validate"
-        return self._ask("POST", path, Preview, again=True, content=json_body(spec), headers=JSON)
+        return self._ask("POST", "/v1/experiments/validate", Preview, again=True, body=spec)
 
     def experiments(
         self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
@@ -298,7 +285,7 @@ class Client:
         """Add labels to an experiment of external runs, and remove some; the others stay."""
         change = {"add": as_list(add), "remove": as_list(remove)}
         path = f"/v1/external-experiments/{segment(external_id)}/labels"
-        return self._ask("POST", path, ExternalExperiment, again=True, content=json_body(change), headers=JSON)
+        return self._ask("POST", path, ExternalExperiment, again=True, body=change)
 
     def delete_external_experiment(self, external_id: str) -> ExternalExperiment:
         """Remove an experiment of external runs and all of them, for good."""
@@ -311,7 +298,7 @@ class Client:
     def send_lines(self, external_id: str, batch: LinesBatch) -> LinesReceipt:
         """Send lines of a spool (`api.client.spool.sync` sends whole spools); lines sent again change nothing."""
         path = f"/v1/external-runs/{segment(external_id)}/lines"
-        return self._ask("POST", path, LinesReceipt, again=True, content=json_body(batch), headers=JSON)
+        return self._ask("POST", path, LinesReceipt, again=True, body=batch)
 
     def studies(self) -> tuple[StudySummary, ...]:
         """Return every study with its experiments and findings."""
@@ -348,12 +335,10 @@ class Client:
         """Change labels and note; fields that `change` leaves out stay. With `revision`, that of the experiment as it
         was read, the service refuses the change (412) if the experiment was changed since."""
         body = change.model_dump(mode="json", exclude_unset=True) if isinstance(change, AnnotationChange) else change
-        headers = JSON if revision is None else {**JSON, "If-Match": f'"{revision}"'}
+        headers = {} if revision is None else {"If-Match": f'"{revision}"'}
         path = f"/v1/experiments/{segment(experiment_id)}"
         # Sent again under a revision it could be refused by its own first try.
-        return self._ask(
-            "PATCH", path, ANY_EXPERIMENT, again=revision is None, content=json_body(body), headers=headers
-        )
+        return self._ask("PATCH", path, ANY_EXPERIMENT, again=revision is None, body=body, headers=headers)
 
     def add_labels(self, experiment_id: str, *labels: str) -> AnyExperiment:
         """Add labels to an experiment. Labels that other callers add at the same time stay."""
@@ -390,10 +375,10 @@ class Client:
         """Submit an experiment's specification again, under another name if one is given, and over so many
         `fresh_seeds` instead of its own, with `keep_rates` only at what each candidate was judged at, without another
         tuning, and all seeds at once; an earlier call with the same `key` made it, if the answer says so."""
-        path, headers = f"/v1/experiments/{segment(experiment_id)}/clone", {**JSON, **_idempotency(key)}
+        path, headers = f"/v1/experiments/{segment(experiment_id)}/clone", _idempotency(key)
         wanted = {"name": name} | ({} if fresh_seeds is None else {"fresh_seeds": fresh_seeds})
         wanted |= {"keep_rates": True} if keep_rates else {}
-        return self._ask("POST", path, SubmissionReceipt, again=True, content=json_body(wanted), headers=headers)
+        return self._ask("POST", path, SubmissionReceipt, again=True, body=wanted, headers=headers)
 
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:
         """Return every run that matches, in order; read page by page."""
@@ -565,7 +550,7 @@ class Client:
 
     def create_key(self, wanted: KeyRequest) -> NewKey:
         """Make a key (admins); its secret is in the answer and nowhere else."""
-        return self._ask("POST", "/v1/keys", NewKey, again=False, content=wanted.model_dump_json(), headers=JSON)
+        return self._ask("POST", "/v1/keys", NewKey, again=False, body=wanted)
 
     def api_keys(self) -> tuple[KeyRecord, ...]:
         """Return all keys, the newest first (admins)."""
@@ -581,8 +566,7 @@ class Client:
 
     def add_webhook(self, wanted: WebhookRequest) -> NewWebhook:
         """Register a URL for messages about ended experiments. Only this answer has the secret that signs them."""
-        content = wanted.model_dump_json()
-        return self._ask("POST", "/v1/webhooks", NewWebhook, again=False, content=content, headers=JSON)
+        return self._ask("POST", "/v1/webhooks", NewWebhook, again=False, body=wanted)
 
     def webhooks(self) -> tuple[WebhookRecord, ...]:
         """Return all webhooks, the newest first."""
@@ -642,7 +626,7 @@ class Client:
             try:
                 return self.annotate(experiment_id, {"labels": labels(seen.labels)}, revision=seen.revision)
             except ClientError as error:
-                if not tries_left or error.status != CHANGED_MEANWHILE:
+                if not tries_left or error.status != httpx2.codes.PRECONDITION_FAILED:
                     raise
         raise AssertionError("unreachable: the last try returns or raises")
 
@@ -692,8 +676,11 @@ class Client:
         return frame
 
     def _ask(self, method: str, path: str, answer: type[Answer], *, again: bool, **sent: Any) -> Answer:
-        """Return the record at a path of the service; `again`: the request may be repeated when the connection
-        fails."""
+        """Return the record at a path of the service; `again`: the request may be repeated when the connection fails;
+        `body`: a record, or a mapping, that is sent as JSON."""
+        if "body" in sent:
+            sent["content"] = json_body(sent.pop("body"))
+            sent["headers"] = {"Content-Type": "application/json"} | sent.get("headers", {})
         tries = self._retries + 1 if again else 1
         return read(self._send(lambda: self._http.request(method, path, **sent), tries=tries), answer)
 

@@ -57,8 +57,6 @@ class Synced:
     """The number of lines that were new to the service."""
     lines: int
     """The number of lines that the service has now."""
-    torn: tuple[int, ...] = ()
-    """The numbers, from 1, of sent lines of the file that cannot be read."""
 
 
 class RunSpool:
@@ -112,14 +110,11 @@ class RunSpool:
         if self._received is None:
             self._received = client.send_lines(self.run_id, LinesBatch(run=self.run, part=self.part)).lines
         had = received_lines = self._received
-        torn: set[int] = set()
         is_behind = True
         while is_behind:
             is_behind = False
             for batch in batches(self.run, self.part, self.lines(received_lines), received_lines):
                 received_lines = client.send_lines(self.run_id, batch).lines
-                # The file's first line is the header, which is no line of a batch.
-                torn |= {batch.first_line + index + 2 for index, line in enumerate(batch.lines) if line is None}
                 # Another process may have sent more; a service that was restored from a backup may have less.
                 if is_behind := received_lines != batch.first_line + len(batch.lines):
                     break
@@ -130,7 +125,6 @@ class RunSpool:
             experiment=self.run.experiment,
             sent=max(received_lines - had, 0),
             lines=received_lines,
-            torn=tuple(sorted(torn)),
         )
 
 

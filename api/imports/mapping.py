@@ -12,9 +12,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from operator import attrgetter
 from typing import Any
 
 from api.client.own_runs import LARGEST_STEP, plain_value, valid_header
@@ -26,7 +25,6 @@ from api.imports.source import (
     SourceError,
     SourcePoint,
     SourceRun,
-    is_sample,
     parse_number,
     reading,
 )
@@ -199,22 +197,10 @@ def _own_fields(run: SourceRun, mapping: FieldMapping, default_experiment: str) 
 
 
 def _joined_points(run: SourceRun, mapping: FieldMapping) -> tuple[list[SourcePoint], list[str]]:
-    """Return the points of all sessions under our names, and in a sentence each what was done for it. Samples of the
-    machine are numbered; those of a session that is left out are left out with it."""
-    sessions = [tuple(_points(session, run, mapping)) for session in run.sessions]
-    figures = [[point for point in session if not is_sample(point)] for session in sessions]
+    """Return the points of all sessions under our names, and in a sentence each what was done for it."""
+    sessions = [list(_points(session, run, mapping)) for session in run.sessions]
     counts_steps = run.counts_steps and mapping.fields.get("step") not in run.metrics
-    points, notes = join_sessions(figures, counts_steps=counts_steps)
-    times = {point.at for point in points}
-    samples = [
-        sample
-        for session, own in zip(sessions, figures, strict=True)
-        if not own or any(point.at in times for point in own)
-        for sample in session
-        if is_sample(sample)
-    ]
-    samples.sort(key=attrgetter("at"))
-    points += [replace(sample, step=number) for number, sample in enumerate(samples)]
+    points, notes = join_sessions(sessions, counts_steps=counts_steps)
     return points, [*run.notes, *notes, *check_collisions(run.name, points)]
 
 
@@ -237,7 +223,7 @@ def _points(points: Iterable[SourcePoint], run: SourceRun, mapping: FieldMapping
             if name in run.metrics and not (value is NULL and name in run.sparse_metrics)
         }
         step = point.step
-        if step_metric is not None and not is_sample(point):
+        if step_metric is not None:
             logged_step = point.metrics.get(step_metric)
             if logged_step is not None and 0 <= logged_step <= LARGEST_STEP:
                 last = int(logged_step)

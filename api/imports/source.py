@@ -43,11 +43,6 @@ NULL = _Null("nan")
 a name that never has another value, or has one later, nothing was logged."""
 
 
-def is_sample(point: SourcePoint) -> bool:
-    """Return whether a point is of the machine alone, and has no step of the training."""
-    return bool(point.metrics) and all(name.startswith(SAMPLES) for name in point.metrics)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReadRequest:
     """A request to a reader."""
@@ -105,8 +100,10 @@ class SourceRun:
 
     @cached_property
     def metrics(self) -> frozenset[str]:
-        """Return the names of all metrics that have a value."""
-        return frozenset(name for point in self.points for name, value in point.metrics.items() if value is not NULL)
+        """Return the names of all metrics that have a value; those of the machine have no step of the training, and
+        are left out."""
+        logged = (pair for point in self.points for pair in point.metrics.items())
+        return frozenset(name for name, value in logged if value is not NULL and not name.startswith(SAMPLES))
 
     @cached_property
     def sparse_metrics(self) -> frozenset[str]:

@@ -6,8 +6,8 @@
 
 A column with names separates runs; without one, candidate and seed do, and the learning rate or another usual
 hyperparameter if it is constant over a run or if steps repeat without it. One that changes is a schedule, so a metric.
-Rows of further processes of a training are left out. Curves, and rows of one run in several files, are one run in a
-folder. `hparams.yaml` beside a table, as Lightning's logger writes it, is the configuration.
+Curves, and rows of one run in several files, are one run in a folder. `hparams.yaml` beside a table, as Lightning's
+logger writes it, is the configuration.
 """
 
 import csv
@@ -48,7 +48,6 @@ VARIED_COLUMNS = (*RATE_NAMES, "weight_decay", "wd", "batch_size", "grad_accum",
                   "momentum", "beta1", "beta2", "warmup", "warmup_steps")  # fmt: skip
 KEY_COLUMNS = ("key", "metric", "metric_name", "tag", "variable", "attribute_path")
 PART_COLUMNS = ("split", "subset", "context")
-PROCESS_COLUMNS = ("rank", "global_rank", "process", "process_index")
 STATE_COLUMNS = ("state", "status")
 STATES = {
     **dict.fromkeys(("crashed", "failed", "killed", "error", "aborted", "preempted"), ExternalState.FAILED),
@@ -132,7 +131,6 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
                     continue
                 table.header = [name for name in table.header if not INDEX.fullmatch(name)]
                 layout = _choose_layout(table, requested_names, request.step)
-                _drop_further_processes(table, layout)
                 file_runs = runs if layout.is_shared else {}
                 _add_rows(table, layout, way, settings, file_runs)
             if not layout.is_shared:  # else another file may say more of the same run
@@ -336,20 +334,6 @@ def _repeat_steps(rows: Sequence[Row], runs: Sequence[str], step: str) -> bool:
         if cell is not None and name not in runs and name != step
     ]
     return len({*keys}) < len(keys)
-
-
-def _drop_further_processes(table: _Table, layout: _Layout) -> None:
-    """Leave the rows of the first process of a training, if a column numbers its processes from 0 and they log the same
-    steps. A rank of a low-rank method is no such number."""
-    for name in layout.metrics:
-        values = {row[name] for row in table.rows} if name.lower() in PROCESS_COLUMNS else set()
-        keys = [*layout.runs, *filter(None, (layout.part, layout.key))]
-        if layout.step is None or values != {*range(max(len(values), 2))}:
-            continue
-        if _repeat_steps(table.rows, keys, layout.step):
-            first = [(row, line) for row, line in zip(table.rows, table.lines, strict=True) if row[name] == 0]
-            table.rows, table.lines = [row for row, _ in first], [line for _, line in first]
-            table.notes[f"{name} numbers {len(values)} processes, of which the first counts"] = None
 
 
 # Runs

@@ -9,10 +9,8 @@ import gzip
 import json
 import math
 import re
-import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -36,9 +34,6 @@ from orchestrator.specs.differences import flat_fields
 
 LONGEST_LINE = 10_000
 """Characters of a line that are looked at: a pattern takes time that grows with them."""
-LINE_SECONDS = 1.0
-"""The seconds of computing after which a pattern is given up at a line: some take time that doubles with each
-character."""
 NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|[nN]a[nN]|[iI]nf(?:inity)?)"
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})")
@@ -120,7 +115,7 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         trainings = list[_Training]()
         # A log that is added later leaves the numbers of those before it as they are.
         for path in sorted(paths, key=lambda path: (path.stat().st_mtime, path)):
-            with reading(path, "text"), _limited_matching(path):
+            with reading(path, "text"):
                 trainings += _trainings(path, way, formats)
         has_runs = has_runs or bool(trainings)
         # Of one folder alone, names of files tell candidates apart, if anything does.
@@ -131,22 +126,6 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
             "the step and for a metric; say what such a line looks like: "
             r"--pattern 'step (?P<step>\d+) .* loss (?P<val_loss>\S+)'"
         )
-
-
-@contextmanager
-def _limited_matching(path: Path) -> Iterator[None]:
-    """End the search of a line, which looks at signals now and then, once it has computed for `LINE_SECONDS`. Raises
-    `SourceError`."""
-
-    def give_up(*_: object) -> None:
-        raise SourceError(f"{path}: the pattern takes too long for a line; leave out what repeats within a repetition")
-
-    former = signal.signal(signal.SIGVTALRM, give_up)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, former)
 
 
 def _runs(trainings: Sequence[_Training], facts: Mapping[str, str]) -> Iterator[SourceRun]:
@@ -215,7 +194,6 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> list[_Tra
     trainings = [training := _Training(name, f"{path.name}/1", seed)]
     step = math.nan
     for line in _lines(path):
-        signal.setitimer(signal.ITIMER_VIRTUAL, LINE_SECONDS)
         for log_format in formats:
             match = next(filter(None, (expression.search(line) for expression in log_format.lines)), None)
             if match is not None:

@@ -1,7 +1,6 @@
 """Trackio: the SQLite file of a project, which it keeps below `~/.cache/huggingface/trackio`.
 
-Metrics of the machine have a time and no step: theirs is the number of the sample. Trackio does not say how a run
-ended.
+Metrics of the machine have no step of the training, and are left out. Trackio does not say how a run ended.
 """
 
 import json
@@ -31,7 +30,7 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         ):
             database.row_factory = sqlite3.Row
             runs: dict[str, SourceRun] = {}
-            for table in ("configs", "metrics", "system_metrics"):
+            for table in ("configs", "metrics"):
                 if table != "metrics" and not list(database.execute(f"pragma table_info({table})")):  # older files
                     continue
                 for row in map(dict, database.execute(f"select * from {table} order by id")):  # noqa: S608 - ours
@@ -47,11 +46,7 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
                             elif value is not None:
                                 run.facts[name.strip("_").lower()] = value
                         continue
-                    values, step = json.loads(row["metrics"]), int(row.get("step", 0))
-                    if table == "system_metrics":
-                        values, step = {f"system/{name}": value for name, value in values.items()}, 0
                     moment = datetime.fromisoformat(row["timestamp"]).timestamp()
-                    run.sessions[0].append(
-                        SourcePoint(at=moment, step=step, metrics=split_metrics(values, run.not_numbers))
-                    )
+                    metrics = split_metrics(json.loads(row["metrics"]), run.not_numbers)
+                    run.sessions[0].append(SourcePoint(at=moment, step=int(row["step"]), metrics=metrics))
             yield from runs.values()

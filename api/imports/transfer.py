@@ -114,7 +114,7 @@ def _new_lines(run: MappedRun, stored_values: Values) -> list[SpoolLine]:
     now = time.time()
     for (name, step), (moment, value) in sorted(last.items()):
         stored = stored_values.get(name, {}).get(step)
-        if stored is None or not _equal(value, stored):
+        if stored is None or not (value == stored or (math.isnan(value) and math.isnan(stored))):
             metrics_by_moment.setdefault((moment if stored is None else now, step), {})[name] = value
     return [
         SpoolLine(at=moment, step=step, metrics=dict([*metrics.items()][begin : begin + MOST_METRICS]))
@@ -137,10 +137,6 @@ def _went_back(run: MappedRun, stored_values: Values, new: Iterable[SpoolLine]) 
         for name, steps in stored_values.items()
         if steps
     )
-
-
-def _equal(value: float, other: float) -> bool:
-    return value == other or (math.isnan(value) and math.isnan(other))
 
 
 def _has_settings(run: ExternalRun, header: RunHeader) -> bool:

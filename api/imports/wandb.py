@@ -1,7 +1,7 @@
 """Weights & Biases: the files that `wandb` writes beside a training, online or offline (`run-….wandb`).
 
 A file is a log of LevelDB's format (blocks of 32 KiB, in which records are cut) of messages of `wandb_internal.proto`.
-Metrics of the machine have a time and no step: theirs is the number of the sample.
+Metrics of the machine have no step of the training, and are left out.
 """
 
 import json
@@ -19,7 +19,6 @@ from api.imports.source import (
     SourcePoint,
     SourceRun,
     find_files,
-    is_sample,
     reading,
     split_metrics,
 )
@@ -27,7 +26,7 @@ from orchestrator.external_runs import ExternalState
 
 MAGIC = b":W&B"
 BLOCK_BYTES = 2**15
-HISTORY, SUMMARY, CONFIG, STATS, METRIC, RUN, EXIT = 2, 3, 5, 7, 12, 17, 18
+HISTORY, SUMMARY, CONFIG, METRIC, RUN, EXIT = 2, 3, 5, 12, 17, 18
 """The fields of a record that are read."""
 RUN_FACTS = {1: "id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 9: "notes", 12: "sweep", 13: "host"}
 
@@ -62,7 +61,7 @@ def _add_summary(run: SourceRun) -> None:
     # The lowest value of a logged metric, say, is in a mapping under the metric's name.
     summary = {name: value for name, value in run.facts.get("summary", {}).items() if name not in logged_names}
     metrics = {name: value for name, value in split_metrics(summary, set()).items() if name not in logged_names}
-    last = max((point for point in run.sessions[-1] if not is_sample(point)), key=attrgetter("step"), default=None)
+    last = max(run.sessions[-1], key=attrgetter("step"), default=None)
     if metrics and last is not None:
         run.sessions[-1].append(replace(last, metrics=metrics))
 
@@ -108,10 +107,6 @@ def _add_record(record: Message, run: SourceRun) -> None:
         moment = float(values.pop("_timestamp", None) or run.started_at)
         metrics = split_metrics(values, run.not_numbers)
         run.sessions[0].append(SourcePoint(at=moment, step=max(step, 0), metrics=metrics))
-    for stats in messages(record, STATS):
-        values = {f"system/{name}": value for name, value in _items(stats, 3).items()}
-        moment = next(map(_time, messages(stats, 2)), run.started_at)
-        run.sessions[0].append(SourcePoint(at=moment, step=0, metrics=split_metrics(values, run.not_numbers)))
     for metric in messages(record, METRIC):
         if axis := text(metric, 4):
             run.axes[text(metric, 1) or text(metric, 2)] = axis

@@ -5,6 +5,7 @@ for browsers that accept it. Records are not, because compressing them costs mor
 machine.
 """
 
+from starlette.datastructures import MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,7 +22,6 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
 UNCOMPRESSED_PATHS = ("/v1/", "/static/")
 """Records; and files that are kept compressed."""
@@ -38,9 +38,9 @@ class SecurityHeadersMiddleware(HttpMiddleware):
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                sent = message.setdefault("headers", [])
-                names = {name.lower() for name, _ in sent}
-                sent.extend(pair for pair in RAW_HEADERS if pair[0] not in names)
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         await self.app(scope, receive, send_with_headers)

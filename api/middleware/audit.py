@@ -19,11 +19,6 @@ from orchestrator.store.admin.audit import AuditLine, AuditLog
 log = structlog.get_logger("api")
 
 
-def is_report(path: str) -> bool:
-    """Return whether a training tells something here every few seconds: that is no change that somebody made."""
-    return path.startswith(WORKER_PATH) or (path.startswith("/v1/external-runs/") and path.endswith("/lines"))
-
-
 class AuditMiddleware(HttpMiddleware):
     """Write who changed what, when, from where, and what came of it."""
 
@@ -33,7 +28,10 @@ class AuditMiddleware(HttpMiddleware):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, and write the lines first."""
-        if scope["method"] in SAFE_METHODS or is_report(scope["path"]):
+        path = scope["path"]
+        # What a training tells every few seconds is no change that somebody made.
+        is_report = path.startswith(WORKER_PATH) or (path.startswith("/v1/external-runs/") and path.endswith("/lines"))
+        if is_report or scope["method"] in SAFE_METHODS:
             await self.app(scope, receive, send)
             return
 
@@ -41,7 +39,7 @@ class AuditMiddleware(HttpMiddleware):
             if message["type"] == "http.response.start" and "bench.caller" in scope:
                 if caller_of(scope).key is not None or not scope["bench.closed"]:
                     await self._write(_line(scope, message))
-                elif message["status"] == 401 and scope["path"] == "/login":
+                elif message["status"] == 401 and path == "/login":
                     log.warning("failed login", address=caller_of(scope).address)
             await send(message)
 

@@ -6,7 +6,6 @@ api answers for the dispatcher, too; requests and points are counted where they 
 
 import time
 from collections.abc import Iterable
-from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
@@ -18,8 +17,6 @@ from orchestrator.records import ServiceMetrics
 from orchestrator.services.monitor import Monitor
 
 PREFIX = "adapm_bench_"
-METRICS_SECONDS = 5.0
-"""However often metrics are asked for, the database is asked no more often than this."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -46,17 +43,10 @@ class ServiceMetricsCollector(Collector):
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
-        self._lock = Lock()
-        self._metrics: ServiceMetrics | None = None
-        self._counted_at = 0.0
 
     def collect(self) -> Iterable[Metric]:
         """Yield all families; raises `StoreError` while the database is away."""
-        with self._lock:
-            if self._metrics is None or time.monotonic() - self._counted_at > METRICS_SECONDS:
-                self._metrics = self._monitor.metrics()
-                self._counted_at = time.monotonic()
-            return families(self._metrics)
+        return families(self._monitor.metrics())
 
     def describe(self) -> Iterable[Metric]:
         """Yield nothing: a registry otherwise asks the database when it is created."""

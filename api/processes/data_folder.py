@@ -48,7 +48,10 @@ def lock_data_folder(folder: Path, on_wait: Callable[[str], None]) -> int:
             on_wait(f"waiting for the processes of an earlier service on {folder} to end")
             reported = True
         time.sleep(0.2)
-    _sign(descriptor)
+    # Who holds the lock. The start time tells this process from a later one with the same number.
+    me = psutil.Process()
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{me.pid} {me.create_time()}".encode(), 0)
     return descriptor
 
 
@@ -109,13 +112,6 @@ def _open_lock(folder: Path) -> int:
             f"the data folder {folder.absolute()} cannot be used: {error.strerror}; "
             "make it writable, or choose another one with --data"
         ) from error
-
-
-def _sign(descriptor: int) -> None:
-    """Write who holds the lock. The start time tells this process from a later one with the same number."""
-    me = psutil.Process()
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{me.pid} {me.create_time()}".encode(), 0)
 
 
 def _holder(descriptor: int) -> psutil.Process | None:

@@ -5,17 +5,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:
     """Call `stop` on SIGTERM and SIGINT."""
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stop()
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop())
 
 
 def stop_with_parent(stop: Callable[[], None]) -> None:

@@ -12,11 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE
@@ -40,8 +38,8 @@ MOST_LOG_BYTES = 20 * 2**20
 OLDER_LOGS = 3
 ROOM_SECONDS = 1.0
 """The interval between two checks of the disk."""
-STOP_SECONDS = {"dispatcher": 30.0, "api": 8.0}
-"""The time to stop, in this order: the workers of the dispatcher still report to the api while they leave."""
+STOP_SECONDS = {"api": 8.0, "dispatcher": 30.0}
+"""The time to stop."""
 
 ON_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
 """The address by which this machine reaches a service that listens on all of its addresses."""
@@ -62,10 +60,9 @@ class _Child:
 class Supervisor:
     """The embedded service as a context: on entering it answers, on leaving everything that it started has ended."""
 
-    def __init__(self, settings: Settings, *, say: Callable[[str], None] = print) -> None:
-        """`say` prints news for people; a full disk is reported on standard error."""
+    def __init__(self, settings: Settings) -> None:
+        """News for people are printed; a full disk is reported on standard error."""
         self._settings = settings
-        self._news = say
         self._reported_shortage: str | None = None
         self._disk_looked_at = -ROOM_SECONDS
         self._folder = settings.data_folder.absolute()
@@ -118,9 +115,7 @@ class Supervisor:
         write_note(self._folder, self.url)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def check(self) -> None:
@@ -132,17 +127,15 @@ class Supervisor:
         """End every process that was started: the dispatcher first, because its workers still report to the api."""
         self._watcher.stop()
         remove_note(self._folder)
-        by_name = {child.name: child for child in self._children}
-        for name, seconds in STOP_SECONDS.items():
-            if name in by_name:
-                self._end(by_name[name], seconds)
+        for child in reversed(self._children):
+            self._end(child, STOP_SECONDS[child.name])
         self._end_ray()
         self._socket.close()
         os.close(self._lock)
 
     def _say(self, sentence: str) -> None:
         with suppress(OSError):  # they may go into a file on the disk that is full
-            self._news(sentence)
+            print(sentence)
 
     def _report_shortage(self, reason: str | None) -> None:
         """Say on standard error why the service waits, and that it goes on."""

@@ -1,6 +1,5 @@
 """The parts that every route needs: the service's verbs, and parameters checked the same way everywhere."""
 
-import json
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,14 +13,13 @@ from pydantic import BaseModel
 from api.auth.callers import Caller
 from api.middleware.authentication import AuthState, caller_of
 from api.middleware.metrics import Meters
-from api.problems import RefusedError, invalid_request
+from api.problems import invalid_request
 from api.records import Item, Page
 from dashboards.files.figures import FigureFiles
 from optim.nearest import hint
 from orchestrator.annotations import MOST_LABELS, Label
 from orchestrator.services.composition import Services
 from orchestrator.specs.faults import Fault, pointer, short_json
-from orchestrator.specs.text import TwiceError, distinct_keys
 from orchestrator.studies.reports import Studies
 
 # Answers of the busiest routes: a record written to JSON once, on the thread that has read it.
@@ -119,27 +117,13 @@ def cut_page(records: Sequence[Item], limit: int, cursor: Callable[[Item], objec
     return Page(items=items, next=str(cursor(items[-1])) if len(records) > limit else None)
 
 
-class JsonRequest(Request):
-    """A request in whose JSON no object has a name twice; Python's parser would keep the last value and say nothing."""
-
-    async def json(self) -> Any:
-        """The body. Raises `RefusedError` for a name that stands twice."""
-        try:
-            return json.loads(await self.body(), object_pairs_hook=distinct_keys)
-        except TwiceError as error:
-            detail = f"In an object of the body {error}; leave out one of the two. Nothing was changed."
-            raise RefusedError(422, "invalid", detail) from error
-
-
 class JsonRoute(APIRoute):
-    """The class of the routes of every router for users: it reads its body as a `JsonRequest`, and refuses query
-    parameters that it does not know, lest a misspelt filter answer with all.
-
-    What workers send is as our own code wrote it. A figure takes what is added to a page's address, as pages do.
+    """The class of the routes of every router for users: it refuses query parameters that it does not know, lest a
+    misspelt filter answer with all. A figure takes what is added to a page's address, as pages do.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's own handler, behind these checks."""
+        """The route's own handler, behind this check."""
         handle, names = super().get_route_handler(), tuple(_query_parameters(self.dependant))
         takes_all = self.path.endswith("/figures/{name}.{form}")
 
@@ -157,7 +141,7 @@ class JsonRoute(APIRoute):
                         for name in unknown[:MOST_FAULTS]
                     )
                 )
-            return await handle(JsonRequest(request.scope, request.receive))
+            return await handle(request)
 
         return handle_checked
 

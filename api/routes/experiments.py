@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Depends, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.openapi.models import Example
 from fastapi.sse import EventSourceResponse, ServerSentEvent
@@ -165,7 +165,6 @@ def existing_experiment(experiment_id: ExperimentIdPath, state: State) -> AnyExp
 async def stream(
     known: Annotated[AnyExperiment, Depends(existing_experiment)],
     state: State,
-    request: Request,
     last_event_id: LastEventId = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Send `changed` events with version, counts and progress: at once, then coalesced to one in 0.7 seconds.

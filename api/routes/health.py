@@ -20,5 +20,5 @@ def healthz(state: State) -> Health:
 
 @router.get("/metrics", response_class=Response, responses={**TEXT, **problems(503)})  # type: ignore[dict-item]  # as in files.py
 def metrics(state: State) -> Response:
-    """Queue, attempts, latencies, ingest and export lag for Prometheus; counts of the database are 5 s old at most."""
+    """Queue, attempts, latencies, ingest and export lag for Prometheus."""
     return Response(generate_latest(state.meters.registry), media_type=CONTENT_TYPE_LATEST)

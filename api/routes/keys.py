@@ -10,7 +10,6 @@ from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 
 router = APIRouter(tags=["keys"], route_class=JsonRoute)
 
-AuditPage = Page[AuditRecord]
 KeyIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
@@ -44,7 +43,7 @@ def audit(
     limit: Limit = 100,
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     key_id: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
-) -> AuditPage:
+) -> Page[AuditRecord]:
     """Changes, newest first: who, what, when, from where, and the outcome; `before` is the last number seen."""
     lines = state.services.audit.page(limit=limit + 1, before=before, key_id=key_id)
     return cut_page(lines, limit, lambda line: line.number)

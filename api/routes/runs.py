@@ -51,8 +51,6 @@ MOST_POINTS = 10_000
 MOST_OBSERVED_STEPS = 100
 """Observed steps in one answer: with all probes on a model of a hundred blocks about 6 MiB."""
 
-Charts = Page[Chart]
-
 MOST_RUNS = 100
 MOST_BUCKETS = 10_000
 
@@ -223,7 +221,7 @@ def apply(run_id: RunIdPath, action: RunAction, state: State, processes: Process
     return state.services.runs.apply(run_id, action, processes)
 
 
-@router.get("/points", tags=["points"], response_model=Charts, responses=problems(404, 422))
+@router.get("/points", tags=["points"], response_model=Page[Chart], responses=problems(404, 422))
 def charts(
     state: State,
     run: Annotated[list[RunIdQuery], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
@@ -234,4 +232,4 @@ def charts(
 ) -> Response:
     """A metric of up to 100 runs over equal ranges of steps: the lowest, mean and highest value of each range."""
     items = state.services.runs.charts(run, metric, buckets, after_step=after_step, until_step=until_step)
-    return json_response(Charts(items=items))
+    return json_response(Page[Chart](items=items))

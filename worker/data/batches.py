@@ -4,6 +4,7 @@ Training draws windows uniformly with replacement; two runs with one seed see th
 optimizers do. Validation reads the same evenly spread windows in every run.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from worker.data.conversations import Conversations
 from worker.data.shards import TokenShards
+from worker.data.tokenizers import Tokens
 from worker.errors import DataError
 
 
@@ -96,17 +98,17 @@ def answer_rows(conversations: Conversations, indices: list[int], length: int) -
     return torch.from_numpy(rows[:, :-1].copy()), torch.from_numpy(targets)
 
 
-def prompt_rows(conversations: Conversations, indices: list[int], length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return prompts aligned to the row's end, and the mask of their positions: int64 (conversations, length) each.
+def prompt_rows(prompts: Sequence[Tokens], length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return prompts aligned to the row's end, and the mask of their positions: int64 (prompts, length) each.
 
     What is too long loses its beginning.
     """
-    rows = np.full((len(indices), length), PADDING, dtype=np.int64)
-    mask = np.zeros((len(indices), length), dtype=np.int64)
-    for row, index in enumerate(indices):
-        prompt = conversations[index][0][-length:]
-        rows[row, length - len(prompt) :] = prompt
-        mask[row, length - len(prompt) :] = 1
+    rows = np.full((len(prompts), length), PADDING, dtype=np.int64)
+    mask = np.zeros((len(prompts), length), dtype=np.int64)
+    for row, prompt in enumerate(prompts):
+        start = max(length - len(prompt), 0)
+        rows[row, start:] = prompt[-length:]
+        mask[row, start:] = 1
     return torch.from_numpy(rows), torch.from_numpy(mask)
 
 

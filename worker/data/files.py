@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from worker.data.documents import Document, LocalSource, make_document
 from worker.errors import DataError
+from worker.files import file_sha256
 
 MOST_KINDS: Final = 5
 """The most kinds of passed-over files that are named."""
@@ -31,7 +32,10 @@ class OwnFiles(LocalSource):
         """`passed_over`: a word on the files below folders that are of no known kind; empty if there are none."""
         self.column = column
         self.total_bytes = sum(path.stat().st_size for path in self.files)
-        self.version = f"{len(self.files)} files, {self.total_bytes} bytes, SHA-256 {_hash_all(self.files, column)}"
+        total = hashlib.sha256(column.encode())
+        for path in self.files:
+            total.update(bytes.fromhex(file_sha256(path)))
+        self.version = f"{len(self.files)} files, {self.total_bytes} bytes, SHA-256 {total.hexdigest()}"
 
     def read(self) -> Iterator[Document]:
         """Yield the documents, file by file."""
@@ -87,15 +91,6 @@ def _kind(path: Path) -> str:
     if suffixes[-1:] == [".gz"]:
         return suffixes[0] if len(suffixes) == 2 and suffixes[0] != ".parquet" else ".gz"
     return path.suffix
-
-
-def _hash_all(files: Sequence[Path], column: str) -> str:
-    """Return SHA-256 over the column's name and the content of all files in order."""
-    total = hashlib.sha256(column.encode())
-    for path in files:
-        with path.open("rb") as file:
-            total.update(hashlib.file_digest(file, "sha256").digest())
-    return total.hexdigest()
 
 
 def _lines(path: Path) -> Iterator[str]:

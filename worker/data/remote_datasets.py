@@ -117,7 +117,10 @@ def local_content(folder: Path) -> Contents:
             text = (folder / kind.file_name).read_bytes()
             return kind.parse(text, str(folder)), text
     if folder.parent.name == OWN_FOLDER:
-        weights = hash_weights(folder)
+        paths = {path for pattern in FILES for path in folder.glob(pattern)}
+        if not any(path.suffix == ".safetensors" for path in paths):
+            raise CorruptShardError(f"{folder} holds no safetensors file. Save the model again with `save_pretrained`.")
+        weights = WeightsManifest(sha256={path.name: file_sha256(path) for path in sorted(paths)})
         return weights, weights.model_dump_json(indent=2).encode()
     way_out = Manifest.way_out.format(folder=folder)
     raise CorruptShardError(f"{folder} holds no prepared data: it has no manifest. {way_out}")
@@ -142,11 +145,3 @@ def has_weights(name: str, url: str) -> bool:
     """Return whether there are own weights of that name, alike. Raises `RemoteFolderError`."""
     folder = f"{OWN_FOLDER}/{name.removeprefix('own/')}"
     return read_soon(url, f"{folder}/{WeightsManifest.file_name}") is not None
-
-
-def hash_weights(folder: Path) -> WeightsManifest:
-    """Hash the weights in `folder`; raises `CorruptShardError` if there are none."""
-    paths = {path for pattern in FILES for path in folder.glob(pattern)}
-    if not any(path.suffix == ".safetensors" for path in paths):
-        raise CorruptShardError(f"{folder} holds no safetensors file. Save the model again with `save_pretrained`.")
-    return WeightsManifest(sha256={path.name: file_sha256(path) for path in sorted(paths)})

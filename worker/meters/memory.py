@@ -11,9 +11,6 @@ import torch
 from worker.meters.nvml import meter_of
 from worker.records.result import MemoryBreakdown, PeakMemory, Record
 
-_STATUS = Path("/proc/self/status")
-_CLEAR_REFS = Path("/proc/self/clear_refs")
-
 
 class Measurements(Record):
     """The measurements of one rank, or of all: every rank reports its figures, the result has one for all."""
@@ -55,24 +52,10 @@ def host_rss_bytes() -> int:
     return _status_bytes("VmRSS") or _maxrss_bytes()
 
 
-def host_rss_peak_bytes() -> int:
-    """Return the largest resident set of this process so far, in bytes.
-
-    VmHWM, because `ru_maxrss` starts at the size of the process that executed this one.
-    """
-    return _status_bytes("VmHWM") or _maxrss_bytes()
-
-
-def reset_host_rss_peak() -> None:
-    """Forget the peak so far, which a rehearsal may have raised; does nothing if the system cannot."""
-    with suppress(OSError):
-        _CLEAR_REFS.write_text("5")  # proc(5): resets the peak resident set to its present value
-
-
 def _status_bytes(field: str) -> int | None:
     """Return a memory field of /proc/self/status, in bytes; None if the system has none."""
     try:
-        status = _STATUS.read_bytes()
+        status = Path("/proc/self/status").read_bytes()
     except OSError:
         return None
     _, separator, remainder = status.partition(field.encode() + b":")
@@ -93,7 +76,8 @@ class MemoryMeter:
 
     def restart(self) -> None:
         """Count from here: what came before, a rehearsal say, is not the run's."""
-        reset_host_rss_peak()
+        with suppress(OSError):  # of a system without it
+            Path("/proc/self/clear_refs").write_text("5")  # proc(5): the peak becomes the present resident set
         self._before_bytes = self._peak_bytes = host_rss_bytes()
         if self.nvml is not None:
             self.nvml.peak_bytes = None
@@ -111,7 +95,8 @@ class MemoryMeter:
     def peak(self) -> PeakMemory:
         """Return the peaks so far; none ever falls."""
         self.sample()
-        self._peak_bytes = max(self._peak_bytes, host_rss_peak_bytes())
+        # Not `ru_maxrss` first: it starts at the size of the process that executed this one.
+        self._peak_bytes = max(self._peak_bytes, _status_bytes("VmHWM") or _maxrss_bytes())
         cuda = self._device.type == "cuda"
         return PeakMemory(
             host_rss_bytes=self._peak_bytes,

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, create_model, model_validator
+from pydantic.fields import FieldInfo
 
 from worker.records.result import Point, Record
 from worker.schema import raise_faults
@@ -58,16 +59,12 @@ class _Columns(Record):
         return self
 
 
-def _column(annotation: Any, *, required: bool) -> Any:
-    """Return the type of a column, and what it is where it is not sent; of many bad values the first one is told."""
-    column = Annotated[tuple[annotation, ...], Field(min_length=1, max_length=MOST_POINTS, fail_fast=True)]
-    return (column, ...) if required else (column | None, None)
-
-
-def _annotation(name: str) -> Any:
-    """Return the type of a field of `Point`, its bounds included."""
-    field = Point.model_fields[name]
-    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+def _column(field: FieldInfo) -> Any:
+    """Return the type of a field's column, the field's bounds included, and what it is where it is not sent; of many
+    bad values the first one is told."""
+    value: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    column = Annotated[tuple[value, ...], Field(min_length=1, max_length=MOST_POINTS, fail_fast=True)]
+    return (column, ...) if field.is_required() else (column | None, None)
 
 
 if TYPE_CHECKING:
@@ -78,7 +75,5 @@ else:
         __base__=_Columns,
         __doc__="One array for each field of a point, all of one length; a field that no point has is left out.",
         __module__=__name__,
-        **{
-            name: _column(_annotation(name), required=field.is_required()) for name, field in Point.model_fields.items()
-        },
+        **{name: _column(field) for name, field in Point.model_fields.items()},
     )

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -79,7 +79,7 @@ class RemoteFolder:
         """Copy a file from there to `path`; `check_stop` is called as its parts arrive, and ends it by raising. Raises
         `OSError` if this machine's disk is full."""
         files, root = self.file_system
-        parts = _part_callback(check_stop)
+        parts = _fsspec().Callback(hooks={"stop": lambda *_: check_stop()})
         self._call("read", lambda: files.get_file(f"{root}/{name}", str(path), callback=parts), passing=DISK_FULL)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -165,16 +165,6 @@ def _fsspec() -> Any:
     return fsspec
 
 
-def _part_callback(check_stop: Callable[[], None]) -> Any:
-    """Return a callback that fsspec calls for every transferred part."""
-
-    class Parts(_fsspec().Callback):  # type: ignore[misc]  # it publishes no types
-        def relative_update(self, inc: int = 1) -> None:
-            check_stop()
-
-    return Parts()
-
-
 def _none_if_missing(question: Callable[[], Answer]) -> Answer | None:
     try:
         return question()
@@ -199,14 +189,8 @@ def read_soon(url: str, name: str) -> bytes | None:
     Raises `RemoteFolderError`, also where there is no answer within `LONGEST_SECONDS`.
     """
     try:
-        return _ASKING.submit(lambda: _folder(url).read(name)).result(LONGEST_SECONDS)
+        return _ASKING.submit(lambda: RemoteFolder(url).read(name)).result(LONGEST_SECONDS)
     except TimeoutError as late:
         raise RemoteFolderError(
             f"{url} gave no answer within {LONGEST_SECONDS:g} s. Check the network and the address."
         ) from late
-
-
-@lru_cache(maxsize=16)
-def _folder(url: str) -> RemoteFolder:
-    """Return a cached folder: making its client takes a tenth of a second."""
-    return RemoteFolder(url)

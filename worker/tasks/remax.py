@@ -75,12 +75,12 @@ class ReMax:
         nn.Module.eval(self._reference).requires_grad_(requires_grad=False)
         self._reward = RULES.get(task.reward) or RewardModel(task, model, self._end_of_text)
         held_out = spread_indices(dataset.validation, workload.evaluation.sequences)
-        self._validation = prompt_rows(dataset.validation, held_out, self._prompt_tokens)
+        self._validation = prompt_rows([dataset.validation[index][0] for index in held_out], self._prompt_tokens)
 
     def draw(self, step: int, micro_batch_sequences: int) -> Sequence[RewardedMicroBatch]:
         """Return the prompts of `step` with sampled answers and their returns; the answers do not depend on the cut."""
         indices = drawn_indices(self._conversations, seed=self._seed, step=step, count=self.batch_sequences)
-        prompts, mask = prompt_rows(self._conversations, indices, self._prompt_tokens)
+        prompts, mask = prompt_rows([self._conversations[index][0] for index in indices], self._prompt_tokens)
         seeds = answer_seeds(self._seed, step, self.batch_sequences)
         nn.Module.eval(self._policy)
         pieces = [

@@ -4,15 +4,15 @@ Training does not notice: weights are read, sampling has generators of its own (
 model answers uncompiled, since texts have other shapes than batches.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from worker.catalog.datasets import DataKind, folder_name
+from worker.data.batches import prompt_rows
 from worker.data.conversations import PROMPT_FORM
 from worker.data.manifest import TOKENIZER_FILE
 from worker.data.tokenizers import BpeTokenizer, ByteTokenizer, Tokenizer, tokenizer_file
@@ -37,8 +37,8 @@ class SampleWriter:
         answers = spec.workload.task.data_kind is DataKind.CONVERSATIONS
         written = [PROMPT_FORM.format(prompt=prompt) if answers else prompt for prompt in settings.prompts]
         most_tokens = data.sequence_length_tokens - settings.tokens
-        encoded = [tokens[:-1][-most_tokens:].tolist() for tokens in self._tokenizer.encode(written)]
-        self._prompts, self._mask = _rows(encoded)
+        encoded = [tokens[:-1][-most_tokens:] for tokens in self._tokenizer.encode(written)]
+        self._prompts, self._mask = prompt_rows(encoded, max(map(len, encoded)))
 
     @torch.no_grad()
     def write(self, model: nn.Module, step: int) -> TextSamples:
@@ -47,7 +47,7 @@ class SampleWriter:
         writing = cast("PreTrainedModel", model)
         model.eval()
         try:
-            with _force_eager() if self._is_compiled else nullcontext():
+            with torch.compiler.set_stance("force_eager") if self._is_compiled else nullcontext():
                 answers = generate(
                     writing,
                     self._prompts.to(writing.device),
@@ -84,16 +84,3 @@ def _open_tokenizer(folder: Path, name: str) -> Tokenizer:
         return ByteTokenizer()
     path = folder / TOKENIZER_FILE
     return BpeTokenizer(path if path.exists() else tokenizer_file(name, None), name=name)
-
-
-def _rows(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Return tokens padded on their left, and their mask: int64, shape (prompts, longest) each."""
-    longest = max(map(len, prompts))
-    tokens = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
-    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    return tokens, mask
-
-
-def _force_eager() -> AbstractContextManager[object]:
-    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
-    return stance

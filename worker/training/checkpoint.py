@@ -79,7 +79,13 @@ class CheckpointStore:
         for rank in sorted(candidates, reverse=True):
             candidate = candidates[rank]
             if (fault := _fault(candidate)) is None:
-                return self._require_own(torch.load(candidate.path, map_location="cpu", weights_only=True, mmap=mapped))
+                state: State = torch.load(candidate.path, map_location="cpu", weights_only=True, mmap=mapped)
+                if state["spec_hash"] not in self._known_as:
+                    raise CheckpointError(
+                        f"the checkpoints in {self.folder} belong to another spec ({state['spec_hash'][:12]}, "
+                        f"not {self._spec_hash[:12]}). Give this run a folder of its own, or delete that one."
+                    )
+                return state
             self.passed_over += (f"the checkpoint of step {candidate.step} was passed over: {fault}",)
         return None
 
@@ -118,14 +124,6 @@ class CheckpointStore:
         local_notice = notice.model_copy(update={"path": str(path)})
         write_atomically(path.with_suffix(".json"), local_notice.model_dump_json(), durable=True)
         return True
-
-    def _require_own(self, state: State) -> State:
-        if state["spec_hash"] not in self._known_as:
-            raise CheckpointError(
-                f"the checkpoints in {self.folder} belong to another spec ({state['spec_hash'][:12]}, "
-                f"not {self._spec_hash[:12]}). Give this run a folder of its own, or delete that one."
-            )
-        return state
 
     def _notices(self) -> list[CheckpointNotice]:
         notices = []

@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from worker.errors import LeaseRevokedError, RemoteFolderError
 from worker.records.protocol import CheckpointNotice
 from worker.remote.checkpoints import RemoteCheckpoints
-from worker.remote.folder import PATIENCE_SECONDS, retry_while_away
+from worker.remote.folder import retry_while_away
 from worker.training.checkpoint import CheckpointStore
 
 logger = logging.getLogger(__name__)
@@ -47,9 +46,7 @@ class CheckpointUploads:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Nothing goes on from a run that has its result, and a lost one is somebody else's.
         is_resumed = kind is not None and not issubclass(kind, LeaseRevokedError)
         with self._changed:
@@ -113,24 +110,20 @@ def fetch_newest_checkpoint(
     own_notice = store.newest_local()
     if not counted_steps or (own_notice is not None and own_notice.rank() >= max(counted_steps.items())):
         return
+
+    def fetch() -> None:
+        after = (-1, -1) if own_notice is None else own_notice.rank()
+        for checkpoint in remote.counted_checkpoints(counted_steps, after):
+            notice = remote.notice(checkpoint)
+            if notice is not None and store.take_over(notice, partial(remote.fetch, checkpoint)):
+                logger.info("the checkpoint of step %d comes from %s", notice.step, notice.path)
+                return
+            logger.warning("passed over %s/%s: it is damaged or gone", remote.folder.url, checkpoint.stem)
+        logger.warning("%s has no good checkpoint that counts and is later than what is here", remote.folder.url)
+
     try:
-        retry_while_away(lambda: _fetch_newest(remote, store, counted_steps, own_notice), check_stop, PATIENCE_SECONDS)
+        retry_while_away(fetch, check_stop)
     except RemoteFolderError as error:
         if own_notice is None:
             raise
         logger.warning("going on from step %d, which is here: %s", own_notice.step, error)
-
-
-def _fetch_newest(
-    remote: RemoteCheckpoints,
-    store: CheckpointStore,
-    counted_steps: Mapping[int, int],
-    own_notice: CheckpointNotice | None,
-) -> None:
-    for checkpoint in remote.counted_checkpoints(counted_steps, (-1, -1) if own_notice is None else own_notice.rank()):
-        notice = remote.notice(checkpoint)
-        if notice is not None and store.take_over(notice, partial(remote.fetch, checkpoint)):
-            logger.info("the checkpoint of step %d comes from %s", notice.step, notice.path)
-            return
-        logger.warning("passed over %s/%s: it is damaged or gone", remote.folder.url, checkpoint.stem)
-    logger.warning("%s has no good checkpoint that counts and is later than what is here", remote.folder.url)

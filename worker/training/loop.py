@@ -27,7 +27,6 @@ from worker.spec.run import Workload
 from worker.tasks.samples import SampleWriter
 from worker.tasks.task import HasFigures
 from worker.termination import Termination
-from worker.training.averaging import WeightAverage
 from worker.training.checkpoint import CheckpointStore, CheckpointTimer
 from worker.training.device import (
     MemoryCap,
@@ -104,10 +103,8 @@ class Training:
         state = self._context.checkpoints.newest(notice, mapped=self._stepper.is_sharded)
         if state is not None:
             self._require_same_origin(state["origin"])
-            self._load_weights(state["model"], state["optimizer"])
             self.progress.load_state(state["progress"])
-            if self._stepper.average is not None:
-                self._load_average(self._stepper.average, state["average"])
+            self._load_weights(state)
             load_random_state(state["random"])
             if self._probing is not None:
                 self._probing.load_state(state["probes"])
@@ -118,18 +115,18 @@ class Training:
             self._context.reporter.note(f"{begun}: {'; '.join(faults)}")
         return self.progress.step
 
-    def _load_weights(self, model: dict[str, Any], optimizer: dict[str, Any]) -> None:
+    def _load_weights(self, state: dict[str, Any]) -> None:
         """Load what one process would, or this process's part of it."""
+        model, optimizer = state["model"], state["optimizer"]
+        average: Any = state.get("average")
         if (sharding := self._stepper.sharding) is not None:
             model = sharding.local_model_state(self._task.model, model)
             optimizer = sharding.local_optimizer_state(self._optimizer, optimizer)
+            average = sharding.local_model_state(self._task.model, average or {})
         self._task.model.load_state_dict(model)
         self._optimizer.load_state_dict(optimizer)
-
-    def _load_average(self, average: WeightAverage, whole: dict[str, Any]) -> None:
-        if (sharding := self._stepper.sharding) is not None:
-            whole = sharding.local_model_state(self._task.model, whole)
-        average.load_state(whole, self.progress.step)
+        if self._stepper.average is not None:
+            self._stepper.average.load_state(average, self.progress.step)
 
     def train(self) -> None:
         """Train to the end of the budget, or to the first loss that is no number.
@@ -140,8 +137,11 @@ class Training:
             LeaseRevokedError: the run belongs to somebody else now; nothing was written.
         """
         self._context.usage.restart()
-        if self.progress.initial_val_loss is None:
-            self._report_start()
+        if self.progress.initial_val_loss is None:  # the loss that training has to get below
+            self.progress.add_evaluation(self._validation_loss())
+            rss_bytes = self._context.memory.sample()
+            val_loss = finite_or_none(self.progress.val_loss)
+            self._context.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
         while not self.progress.is_finished():
             self.advance()
 
@@ -160,13 +160,6 @@ class Training:
         """Return whether this process writes them, or gives its part of the model."""
         return self._context.group.is_rank_zero or self._stepper.is_sharded
 
-    def _report_start(self) -> None:
-        """Evaluate before the first step: the loss that training has to get below."""
-        self.progress.add_evaluation(self._validation_loss())
-        rss_bytes = self._context.memory.sample()
-        val_loss = finite_or_none(self.progress.val_loss)
-        self._context.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
-
     def _step(self) -> Point | None:
         """Take one optimizer step and, where it is due, evaluate; None if the loss stopped being a number."""
         step = self.progress.step
@@ -180,7 +173,11 @@ class Training:
         recorded = self._record(step + 1)
         self.progress.add_step(outcome.loss, outcome.seconds, warmup=recorded is not None)
         if recorded is not None:
-            self._hold_against_cap(recorded)
+            try:
+                self._context.cap.check(recorded)
+            except OverMemoryCapError:
+                if not self._step_down():
+                    raise
         return Point(
             step=step + 1,
             tokens=(step + 1) * self._task.tokens_per_step,
@@ -237,13 +234,6 @@ class Training:
         self.progress.memory = self._meter.result(step, self._stepper.micro_batch_sequences)
         return self.progress.memory
 
-    def _hold_against_cap(self, recorded: MemoryBreakdown) -> None:
-        try:
-            self._context.cap.check(recorded)
-        except OverMemoryCapError:
-            if not self._step_down():
-                raise
-
     def _evaluate_if_due(self) -> float | None:
         progress = self.progress
         if progress.step % self._workload.evaluation.every_steps and progress.step < progress.steps:
@@ -282,7 +272,10 @@ class Training:
         else whether a checkpoint is due. All ranks do as rank 0."""
         group, word = self._context.group, 0
         if group.is_rank_zero:
-            word = 2 * _ORDERS.index(self._next_order()) + self._timer.is_due()
+            command: Command | None = self._context.reporter.command()
+            if command is Command.CONTINUE and self._context.termination.is_requested:
+                command = None
+            word = 2 * _ORDERS.index(command) + self._timer.is_due()
         order_index, is_due = divmod(group.broadcast(word), 2)
         order = _ORDERS[order_index]
         if order is Command.CONTINUE:
@@ -298,11 +291,6 @@ class Training:
         saved = "a checkpoint of that step was written, the next attempt goes on from it."
         lost = "no checkpoint of that step could be written, the next attempt goes on from the one before."
         raise TerminatedError(f"told to leave (SIGTERM) at step {self.progress.step}; {saved if is_saved else lost}")
-
-    def _next_order(self) -> Command | None:
-        """Return the service's command; None if the system wants the process to leave."""
-        command = self._context.reporter.command()
-        return None if command is Command.CONTINUE and self._context.termination.is_requested else command
 
     def _save_if_possible(self) -> bool:
         """Write a checkpoint as `save` does; whether there is one. A full disk must not end a training that is in good

@@ -97,8 +97,12 @@ class TrialSteps:
         if self._stepper is None:
             self._stepper = self._build()
         stepper = self._stepper
+        stepper.micro_batch_sequences = micro_batch_sequences
         try:
-            peak_bytes = _two_steps(stepper, micro_batch_sequences)
+            meter = stepper.breakdown_meter()
+            for step in range(2):  # the first brings the optimizer's whole state
+                stepper.take(step, meter, most_micro_batches=2)
+            peak_bytes = meter.result(2, micro_batch_sequences).peak_bytes
         except (RuntimeError, MemoryError):
             self._stepper = None  # an update that broke off leaves a state that no further step may rely on
             raise
@@ -107,15 +111,6 @@ class TrialSteps:
         if self._limit_bytes is not None and peak_bytes > self._limit_bytes:
             raise OverMemoryCapError(f"{peak_bytes} bytes are over the limit of {self._limit_bytes}.")
         return peak_bytes
-
-
-def _two_steps(stepper: Stepper, micro_batch_sequences: int) -> int:
-    """Return the peak of the second step, the first with the optimizer's whole state."""
-    stepper.micro_batch_sequences = micro_batch_sequences
-    meter = stepper.breakdown_meter()
-    for step in range(2):
-        stepper.take(step, meter, most_micro_batches=2)
-    return meter.result(2, micro_batch_sequences).peak_bytes
 
 
 def _peak_or_none(trial: MicroBatchTrial, size: int) -> int | None:

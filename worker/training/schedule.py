@@ -26,17 +26,14 @@ def lr_factor(step: int, steps: int, schedule: Schedule) -> float:
     if shape == "constant":
         return 1.0
     if shape == "phases":
-        return 4.0 ** -((step - warmup) // _phase_steps(steps - warmup))
+        phase_steps = max(1, math.floor((steps - warmup) / math.log2(max(steps - warmup, 2))))
+        return 4.0 ** -((step - warmup) // phase_steps)
     decayed = steps - warmup
     if shape == "wsd":
         decayed = min(decayed, math.ceil(schedule.decay_share * steps))
     fraction = max(0.0, (step - (steps - decayed)) / decayed)
     share_left = 0.5 * (1 + math.cos(math.pi * fraction)) if shape == "cosine" else 1 - fraction
     return schedule.final_lr_ratio + (1 - schedule.final_lr_ratio) * share_left
-
-
-def _phase_steps(steps: int) -> int:
-    return max(1, math.floor(steps / math.log2(steps))) if steps > 1 else 1
 
 
 class LearningRateScheduler:

@@ -1,13 +1,13 @@
 """`adapm-bench db`: the database's schema, health and backup. No service is needed."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from api.cli.console import FAILED, Json, complain, exit_on_errors, print_json
+from api.cli.console import FAILED, Json, complain, print_json
 from api.cli.settings import Data, environment_settings
 from api.processes.data_folder import keep_private, umask_of
 from orchestrator.settings import Settings
@@ -59,8 +59,7 @@ def backup(
 ) -> None:
     """Write a consistent copy of the database into FILE while the service runs: SQLite's own backup, or `pg_dump`."""
     settings = environment_settings(data_folder=data)
-    with exit_on_errors():
-        maintenance.backup(settings.resolved_database_url(), target)
+    maintenance.backup(settings.resolved_database_url(), target)
     way_back = maintenance.restore_command(settings.resolved_database_url(), target)
     if json:
         print_json({"file": target, "bytes": target.stat().st_size, "way_back": way_back})
@@ -78,12 +77,6 @@ def private_folder(settings: Settings) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def open_database(settings: Settings) -> Iterator[Database]:
-    """Open the settings' database; an error ends the command with a sentence."""
-    with exit_on_errors():
-        database = Database(settings.resolved_database_url())
-        try:
-            yield database
-        finally:
-            database.close()
+def open_database(settings: Settings) -> closing[Database]:
+    """Open the settings' database, until the block ends."""
+    return closing(Database(settings.resolved_database_url()))

@@ -31,8 +31,6 @@ CHECK_SECONDS = 120.0
 """The time limit of a check: PyTorch from a cold network disk takes a minute."""
 NAME_COLUMNS = 12
 
-DEFAULT = "default"
-HIDDEN = "***"
 CLIENT_SETTINGS = {
     "own_optimizers": "Optimizers of installed packages that may be used, by name, with commas between.",
     "url": "The service that the command line talks to; default: the one on the data folder.",
@@ -147,7 +145,7 @@ def settings_in_force(settings: Settings) -> list[SettingInForce]:
         SettingInForce(
             name=name,
             value=values[name],
-            source=setting_source(name) or DEFAULT,
+            source=setting_source(name) or "default",
             meaning=" ".join(meanings.get(name, "").split()),
         )
         for name in type(settings).model_fields
@@ -155,6 +153,6 @@ def settings_in_force(settings: Settings) -> list[SettingInForce]:
     for name, meaning in CLIENT_SETTINGS.items():
         variable = f"{PREFIX}{name}".upper()
         value = os.environ.get(variable) or None
-        shown = HIDDEN if value and name == "key" else value
-        entries.append(SettingInForce(name=name, value=shown, source=variable if value else DEFAULT, meaning=meaning))
+        shown = "***" if value and name == "key" else value
+        entries.append(SettingInForce(name=name, value=shown, source=variable if value else "default", meaning=meaning))
     return entries

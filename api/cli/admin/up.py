@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.console import INTERRUPTED, exit_on_errors
+from api.cli.console import INTERRUPTED
 from api.cli.settings import Data, Port, RayAddress, Slots, environment_settings
 from api.processes.lifetime import stop_on_signals
 from api.processes.supervisor import Supervisor
@@ -26,7 +26,7 @@ def up(
     settings = environment_settings(data_folder=data, host=host, port=port, slots=slots, ray_address=ray_address)
     stop = threading.Event()
     try:
-        with exit_on_errors(), Supervisor(settings) as service:
+        with Supervisor(settings) as service:
             stop_on_signals(stop.set)
             print(f"dashboard and REST   {service.url}")
             print(f"data folder          {settings.data_folder.absolute()}")

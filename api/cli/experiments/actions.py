@@ -21,28 +21,21 @@ from orchestrator.records import AnyExperiment, ExperimentRecord, RunRecord, Sub
 from worker.words import pluralize
 
 Undo = Annotated[bool, typer.Option("--undo", help="Restore a deleted one; `ls --deleted` lists those that can be.")]
-AddedLabels = Annotated[list[str] | None, typer.Option("--label", help="Add this label; repeatable.")]
-RemovedLabels = Annotated[list[str] | None, typer.Option("--unlabel", help="Remove this label; repeatable.")]
-NoteText = Annotated[str | None, typer.Option("--note", help="Write this note, in Markdown; everybody can read it.")]
+AddedLabels = Annotated[list[str] | None, typer.Option(help="Add this label; repeatable.")]
+RemovedLabels = Annotated[list[str] | None, typer.Option(help="Remove this label; repeatable.")]
+NoteText = Annotated[str | None, typer.Option(help="Write this note, in Markdown; everybody can read it.")]
 ClearNote = Annotated[bool, typer.Option("--clear-note", help="Remove the note.")]
-Name = Annotated[str | None, typer.Option("--name", help="The clone's name; default: the original's.")]
+Name = Annotated[str | None, typer.Option(help="The clone's name; default: the original's.")]
 MoreSeeds = Annotated[
     int | None,
     typer.Option(
-        "--more-seeds",
         min=1,
         max=256,
         help="Run the tuned settings of an ended experiment, or a sweep's best trials, on so many new seeds.",
     ),
 ]
 Processes = Annotated[
-    int | None,
-    typer.Option(
-        "--processes",
-        min=1,
-        max=1024,
-        help="For one run: the number of processes from now on.",
-    ),
+    int | None, typer.Option(min=1, max=1024, help="For one run: the number of processes from now on.")
 ]
 
 

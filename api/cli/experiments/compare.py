@@ -9,11 +9,9 @@ from api.cli.answer_tables import comparison_table, fit_view, judgement_view, pr
 from api.cli.console import Json, console, print_json, refuse
 from api.cli.experiments.show import CellOption, find_experiment
 from api.cli.service import Url, open_client
-from api.client.client import Client
 from orchestrator.analysis.laws.records import FormName
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.records import ExperimentRecord
 
 Ids = Annotated[
     list[str],
@@ -32,49 +30,30 @@ EXTERNAL_RUNS = "Of logged and imported runs"
 MetricOption = Annotated[
     str | None,
     typer.Option(
-        "--metric",
-        help="The metric to judge by, lower is better; default: the validation loss.",
-        rich_help_panel=EXTERNAL_RUNS,
+        help="The metric to judge by, lower is better; default: the validation loss.", rich_help_panel=EXTERNAL_RUNS
     ),
 ]
 BaselineOption = Annotated[
     str | None,
-    typer.Option(
-        "--baseline",
-        help="Compare the others with this candidate; default: the first one.",
-        rich_help_panel=EXTERNAL_RUNS,
-    ),
+    typer.Option(help="Compare the others with this candidate; default: the first one.", rich_help_panel=EXTERNAL_RUNS),
 ]
 WorkloadOption = Annotated[
     str | None,
-    typer.Option(
-        "--workload",
-        help="Judge the runs of this workload, if there are several.",
-        rich_help_panel=EXTERNAL_RUNS,
-    ),
+    typer.Option(help="Judge the runs of this workload, if there are several.", rich_help_panel=EXTERNAL_RUNS),
 ]
 MarginOption = Annotated[
     float | None,
-    typer.Option(
-        "--margin", min=0.0, help="The largest difference that does not matter.", rich_help_panel=EXTERNAL_RUNS
-    ),
+    typer.Option(min=0.0, help="The largest difference that does not matter.", rich_help_panel=EXTERNAL_RUNS),
 ]
 
 
 FitIds = Annotated[list[str], typer.Argument(help="A scaling experiment, or several experiments.", metavar="ID...")]
 FormChoice = Annotated[
     FormName | None,
-    typer.Option(
-        "--form",
-        help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that fits.",
-    ),
+    typer.Option(help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that fits."),
 ]
 Predict = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--predict",
-        help="Predict the loss of this model or number of parameters (1.5e9); repeatable.",
-    ),
+    list[str] | None, typer.Option(help="Predict the loss of this model or number of parameters (1.5e9); repeatable.")
 ]
 
 
@@ -111,26 +90,17 @@ def compare(
         elif experiment is None:
             report = client.profile(ids)
             print_json(report) if json else console().print(profile_view(report))
+        elif isinstance(experiment.spec, SweepSpec):
+            if form != "table" or cell is not None:
+                refuse("a sweep has one table and no cells; leave --format and --cell out")
+            sweep = client.sweep(experiment.id)
+            print_json(sweep) if json else console().print(sweep_view(sweep))
+        elif form == "table" or json:
+            comparison = client.compare(experiment.id, cell)
+            print_json(comparison) if json else console().print(comparison_table(comparison))
         else:
-            _compare_one(client, experiment, form, cell, json=json)
-
-
-def _compare_one(
-    client: Client, experiment: ExperimentRecord, form: FormatOption, cell: str | None, *, json: bool
-) -> None:
-    id = experiment.id
-    if isinstance(experiment.spec, SweepSpec):
-        if form != "table" or cell is not None:
-            refuse("a sweep has one table and no cells; leave --format and --cell out")
-        sweep = client.sweep(id)
-        print_json(sweep) if json else console().print(sweep_view(sweep))
-    elif json:
-        print_json(client.compare(id, cell))
-    elif form == "table":
-        console().print(comparison_table(client.compare(id, cell)))
-    else:
-        # The file as it is, which no terminal may wrap: it goes into another program.
-        sys.stdout.write(client.comparison_table(id, form, cell))
+            # The file as it is, which no terminal may wrap: it goes into another program.
+            sys.stdout.write(client.comparison_table(experiment.id, form, cell))
 
 
 def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:

@@ -3,15 +3,17 @@
 It goes on where an interrupted one ended, and shows the stored answer where one is complete.
 """
 
+import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext, redirect_stdout
 from shlex import quote
 from typing import Annotated
 
 import typer
 
 from api.cli.answer_tables import comparison_table
-from api.cli.console import FAILED, Json, complain, console, messages_on_stderr, plain, print_json, program
+from api.cli.console import FAILED, Json, complain, console, plain, print_json, program
 from api.cli.experiments.watch import follow
 from api.cli.own_service import exit_in_order, own_service
 from api.cli.settings import Data, Port, Slots, environment_settings
@@ -54,7 +56,7 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, again: Again
     """Compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2 and real text, end to end, in minutes on a CPU."""
     settings = environment_settings(data_folder=data, port=port, slots=slots)
     is_up = read_note(settings.data_folder) is not None
-    with messages_on_stderr(as_json=json):
+    with redirect_stdout(sys.stderr) if json else nullcontext():
         with exit_in_order(), own_service(settings, port_given=port is not None) as (url, check):
             experiment, comparison = _compare(url, again, check)
         if not json:

@@ -3,6 +3,7 @@
 import shutil
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -27,9 +28,7 @@ from worker.words import pluralize
 
 Out = Annotated[
     Path | None,
-    typer.Option(
-        "--out", help="Folder for points, checkpoints and result; default: named by the specification's hash."
-    ),
+    typer.Option(help="Folder for points, checkpoints and result; default: named by the specification's hash."),
 ]
 
 Again = Annotated[
@@ -69,23 +68,16 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
 def _earlier_result(folder: Path, spec: RunSpec) -> Result | None:
     """Return the result of an earlier call: what it measured is not replaced by what a few last steps measure. Ends the
     command where training into the folder would write over a result that is not this specification's."""
-    wanted, refused = spec.content_hash(), ""
     try:
         content = (folder / RESULT_NAME).read_bytes()
-        fields = from_json(content)
-        stored_hash = fields.get("spec_hash") if isinstance(fields, dict) else None
-        if stored_hash == wanted:
-            return Result.model_validate_json(content)
-        refused = f"a {RESULT_NAME} that does not belong to a run"
-        if isinstance(stored_hash, str):
-            refused = f"the result of another specification ({stored_hash[:12]}, not {wanted[:12]})"
-    except (OSError, ValidationError):  # there is none, or this run's by an earlier version
-        pass
-    except ValueError:
-        refused = f"a {RESULT_NAME} that cannot be read"
-    if refused:
-        refuse(f"{folder} has {refused}; --again replaces it, --out FOLDER uses another folder")
-    return None
+    except OSError:
+        return None
+    with suppress(ValueError, TypeError, KeyError):
+        if from_json(content)["spec_hash"] == spec.content_hash():
+            with suppress(ValidationError):  # of an earlier version
+                return Result.model_validate_json(content)
+            return None
+    return refuse(f"{folder} has a {RESULT_NAME} of another run; --again replaces it, --out FOLDER uses another folder")
 
 
 def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, again: bool) -> Result:

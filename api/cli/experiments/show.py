@@ -28,14 +28,10 @@ Id = Annotated[
     str, typer.Argument(help="An experiment's id, or its first characters; the name of a logged one.", metavar="ID")
 ]
 CellOption = Annotated[
-    str | None,
-    typer.Option("--cell", help="For a scaling experiment: the cell to compare; default: the largest."),
+    str | None, typer.Option(help="For a scaling experiment: the cell to compare; default: the largest.")
 ]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")]
-WithLabels = Annotated[
-    list[str] | None,
-    typer.Option("--label", help="List the experiments with this label; repeatable."),
-]
+LimitOption = Annotated[int, typer.Option(min=1, max=1000, help="List at most this many.")]
+WithLabels = Annotated[list[str] | None, typer.Option(help="List the experiments with this label; repeatable.")]
 
 
 Record = TypeVar("Record")
@@ -43,26 +39,19 @@ External = TypeVar("External")
 
 
 SourceOption = Annotated[
-    Literal["all", "bench", "logged", "imported"],
-    typer.Option("--source", help="List experiments with runs of this origin."),
+    Literal["all", "bench", "logged", "imported"], typer.Option(help="List experiments with runs of this origin.")
 ]
 Deleted = Annotated[bool, typer.Option("--deleted", help="List deleted experiments.")]
 RunIdArgument = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
 Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt to show; default: the newest.")]
-Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines to show.")]
-SearchedText = Annotated[str, typer.Option("--search", help="Only lines with this text; case does not matter.")]
-Level = Annotated[LogLevel, typer.Option("--level", help="Only lines of this level, or worse.")]
+Lines = Annotated[int, typer.Option(min=1, help="How many lines to show.")]
+SearchedText = Annotated[str, typer.Option(help="Only lines with this text; case does not matter.")]
+Level = Annotated[LogLevel, typer.Option(help="Only lines of this level, or worse.")]
 
-WhereOption = Annotated[
-    str, typer.Option("--where", help="A filter, such as 'lr<0.01 and optimizer=adapm'.", metavar="FILTER")
-]
-ColumnsOption = Annotated[
-    str, typer.Option("--columns", help="Fields, with commas between them: lr,val_loss,spec.workload.model.")
-]
-SortOption = Annotated[str, typer.Option("--sort", help="Any field; -FIELD puts the largest first.", metavar="FIELD")]
-RowsOption = Annotated[
-    int | None, typer.Option("--limit", min=1, help="List at most this many; default: 50, with --csv all.")
-]
+WhereOption = Annotated[str, typer.Option(help="A filter, such as 'lr<0.01 and optimizer=adapm'.", metavar="FILTER")]
+ColumnsOption = Annotated[str, typer.Option(help="Fields, with commas between them: lr,val_loss,spec.workload.model.")]
+SortOption = Annotated[str, typer.Option(help="Any field; -FIELD puts the largest first.", metavar="FIELD")]
+RowsOption = Annotated[int | None, typer.Option(min=1, help="List at most this many; default: 50, with --csv all.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print a CSV file.")]
 ROWS_LISTED = 50
 

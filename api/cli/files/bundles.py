@@ -22,9 +22,7 @@ from worker.words import pluralize
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write, which must not exist.", metavar="DIR")]
 SigningKeyFile = Annotated[
     Path | None,
-    typer.Option(
-        "--signing-key", help="An Ed25519 key as PEM; default: one in the data folder, made with the first bundle."
-    ),
+    typer.Option(help="An Ed25519 key as PEM; default: one in the data folder, made with the first bundle."),
 ]
 Folder = Annotated[Path, typer.Argument(help="A bundle: a folder that `publish` wrote.", metavar="DIR")]
 Folders = Annotated[
@@ -33,7 +31,7 @@ Folders = Annotated[
 Site = Annotated[Path, typer.Option("--out", "-o", help="The folder to write the page into.", metavar="DIR")]
 Signers = Annotated[
     list[str] | None,
-    typer.Option("--signer", help="Fingerprint of the required signer; repeatable: one of them.", metavar="SHA256"),
+    typer.Option(help="Fingerprint of the required signer; repeatable: one of them.", metavar="SHA256"),
 ]
 
 

@@ -20,7 +20,7 @@ Form = Annotated[
 ]
 Figures = Annotated[
     Literal["svg", "png", "pdf", "html", "csv", "json"] | None,
-    typer.Option("--figures", help="Write the figures instead, in this format; csv: their numbers."),
+    typer.Option(help="Write the figures instead, in this format; csv: their numbers."),
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write into; created if missing.")]
 

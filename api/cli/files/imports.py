@@ -55,20 +55,18 @@ SetOption = Annotated[
 PatternOption = Annotated[
     str | None,
     typer.Option(
-        "--pattern",
         help=f"Of lines of plain text logs: a regular expression with a group for the step and one for each metric, or "
         f"{', '.join(FORMATS)}. Default: whichever of these matches.",
         metavar="REGEX|NAME",
     ),
 ]
 ExperimentOption = Annotated[
-    str | None, typer.Option("--experiment", help="Short for --set experiment=NAME: the experiment they belong to.")
+    str | None, typer.Option(help="Short for --set experiment=NAME: the experiment they belong to.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the mapping and the runs, and send nothing.")]
 OnlyOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--only",
         help="Import only the runs whose field of the source is this: project=NAME, the experiment of MLflow's; "
         "config.optimizer=ada*.",
         metavar="FIELD=TEXT",
@@ -196,12 +194,6 @@ def _send_spools(folders: Sequence[Path], url: str | None, *, json: bool) -> Non
         for path in paths:
             try:
                 sent.append(RunSpool(path).send(client))
-                if torn := sent[-1].torn:
-                    shown = ", ".join(map(str, torn[:MOST_SHOWN])) + (", …" if len(torn) > MOST_SHOWN else "")
-                    complain(
-                        f"{path}, lines {shown}: no whole JSON in UTF-8, counted as torn; the others are kept. To send "
-                        'them once mended, change "part" in line 1, and import again'
-                    )
             except (SpoolError, OSError) as error:
                 complain(str(error))
                 refused += 1

@@ -47,9 +47,7 @@ Names = Annotated[
 Verify = Annotated[
     bool, typer.Option("--verify", help="Read every prepared shard, and compare it with its hash; exit code 1: damage.")
 ]
-TokenizerName = Annotated[
-    str, typer.Option("--tokenizer", help="byte, gpt2, llama2, llama3, bpe-SIZE (trained here) or own/NAME.")
-]
+TokenizerName = Annotated[str, typer.Option(help="byte, gpt2, llama2, llama3, bpe-SIZE (trained here) or own/NAME.")]
 TokenizerFile = Annotated[
     Path | None, typer.Option(help="tokenizer.json or a folder with it; default: from the hub.", metavar="PATH")
 ]

@@ -28,60 +28,42 @@ Blocks = Annotated[
     bool,
     typer.Option("--blocks", help="Show what AdaPM, or the optimizer in --optimizers, keeps for every block."),
 ]
-RankRatio = Annotated[
-    float | None, typer.Option("--rank-ratio", help="Rank of low-rank momentum over min(m, n).", metavar="R")
-]
-StateDtype = Annotated[
-    str | None, typer.Option("--state-dtype", help="Type of optimizer state: fp32, bf16, int8.", metavar="TYPE")
-]
+RankRatio = Annotated[float | None, typer.Option(help="Rank of low-rank momentum over min(m, n).", metavar="R")]
+StateDtype = Annotated[str | None, typer.Option(help="Type of optimizer state: fp32, bf16, int8.", metavar="TYPE")]
 
 RulesOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--rule",
         help="Moments for matching blocks: full, low-rank, none, rank:N, per:element|row|neuron|head, separated by "
         "commas. Repeatable; later rules win.",
         metavar="PATTERN=WHAT",
     ),
 ]
 Optimizers = Annotated[
-    list[str] | None,
-    typer.Option("--optimizers", help="Only these, separated by commas; repeatable; default: all.", metavar="A,B"),
+    list[str] | None, typer.Option(help="Only these, separated by commas; repeatable; default: all.", metavar="A,B")
 ]
 Ranks = Annotated[
     int,
-    typer.Option(
-        "--ranks",
-        min=1,
-        max=65_536,
-        help="Processes that share the model (fsdp); counts the fullest one.",
-        metavar="N",
-    ),
+    typer.Option(min=1, max=65_536, help="Processes that share the model (fsdp); counts the fullest one.", metavar="N"),
 ]
 Memory = Annotated[
     float | None,
     typer.Option(
-        "--memory",
         min=0.1,
         max=1e6,
         help="Show the largest micro-batch that fits into so many GiB of tensors; without MODEL, of every model.",
         metavar="GIB",
     ),
 ]
-MicroBatch = Annotated[
-    int, typer.Option("--micro-batch", min=1, help="With --memory: sequences in a pass.", metavar="N")
-]
+MicroBatch = Annotated[int, typer.Option(min=1, help="With --memory: sequences in a pass.", metavar="N")]
 CardPrecision = Annotated[
-    Literal["fp32", "bf16"], typer.Option("--precision", help="With --memory: bf16 is autocast, weights stay fp32.")
+    Literal["fp32", "bf16"], typer.Option(help="With --memory: bf16 is autocast, weights stay fp32.")
 ]
 Length = Annotated[
     int | None,
-    typer.Option(
-        "--length", min=1, help="With --memory: tokens in a sequence; default: the model's positions.", metavar="TOKENS"
-    ),
+    typer.Option(min=1, help="With --memory: tokens in a sequence; default: the model's positions.", metavar="TOKENS"),
 ]
 
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SHOWN = ("adamw", "adapm", "adapm-mini")
 """The optimizers that are compared by default."""
 
@@ -103,10 +85,12 @@ def models(
     """List the models, or count one's memory under each optimizer; --memory shows the largest micro-batch that fits.
     Needs no service."""
     names = tuple(dict.fromkeys(name.strip() for text in optimizers or () for name in text.split(",")))
+    dtype = {"fp32": "float32", "bf16": "bfloat16"}.get(state_dtype or "", state_dtype)
+    options: dict[str, Scalar] = {"rank_ratio": rank_ratio, "state_dtype": dtype}
     question = FootprintQuestion(
         model=model or "",
         optimizers=names or None,
-        options=state_options(rank_ratio, state_dtype),
+        options={name: value for name, value in options.items() if value is not None},
         rules=tuple(rule or ()),
         ranks=ranks,
         with_blocks=blocks,
@@ -315,9 +299,3 @@ def _plan_table(blocks: Iterable[PlannedBlock]) -> Table:
             )
         )
     return text_table(("block", "", "shape", "kind", "first moment", "second", "state"), rows, ("", "state"))
-
-
-def state_options(rank_ratio: float | None, state_dtype: str | None) -> dict[str, Scalar]:
-    """Return the catalog's options for these command-line options."""
-    options: dict[str, Scalar] = {} if rank_ratio is None else {"rank_ratio": rank_ratio}
-    return options if state_dtype is None else {**options, "state_dtype": DTYPES.get(state_dtype, state_dtype)}

@@ -28,9 +28,7 @@ Check = Annotated[
 Rate = Annotated[
     float | None,
     typer.Option(
-        "--lr",
-        min=0.0,
-        help="With --check: a learning rate at which a tiny model learns within 40 steps; default: 3e-3.",
+        min=0.0, help="With --check: a learning rate at which a tiny model learns within 40 steps; default: 3e-3."
     ),
 ]
 Coasts = Annotated[

@@ -20,8 +20,7 @@ from orchestrator.specs.faults import validation_faults
 from orchestrator.specs.text import SpecLoader
 
 OptionValues = Annotated[
-    list[str] | None,
-    typer.Option("--option", help="An option that differs from the optimizer's default.", metavar="NAME=VALUE"),
+    list[str] | None, typer.Option(help="An option that differs from the optimizer's default.", metavar="NAME=VALUE")
 ]
 
 verbs = typer.Typer(

@@ -3,7 +3,9 @@
 To run one is to find or submit its experiments, follow them, gather what they measured, judge it and keep it.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +18,6 @@ from api.cli.console import (
     FAILED,
     Json,
     console,
-    messages_on_stderr,
     plain,
     print_json,
     refuse,
@@ -50,13 +51,11 @@ Names = Annotated[
     ),
 ]
 ScaleOption = Annotated[
-    StudyScale,
-    typer.Option("--scale", help="tiny: minutes on a CPU; middle: hours on a CPU; paper: its setting, for GPUs."),
+    StudyScale, typer.Option(help="tiny: minutes on a CPU; middle: hours on a CPU; paper: its setting, for GPUs.")
 ]
 All = Annotated[bool, typer.Option("--all", help="Run every study.")]
 Url = Annotated[
-    str | None,
-    typer.Option("--url", help="The service to use; default: the one on the data folder, or a temporary one."),
+    str | None, typer.Option(help="The service to use; default: the one on the data folder, or a temporary one.")
 ]
 Out = Annotated[Path | None, typer.Option("-o", "--out", help="Write the report into this file.")]
 
@@ -100,7 +99,7 @@ def run(
         refuse(f"{absent[0].name} has no {scale.value} scale; it has {', '.join(absent[0].scales)}")
     studies = [study for study in studies if study not in absent]
     runner = StudyRunner(scale=scale, folder=folder)
-    with messages_on_stderr(as_json=json), exit_in_order():
+    with redirect_stdout(sys.stderr) if json else nullcontext(), exit_in_order():
         runner.run(studies, settings, url)
     reports = [(study.name, summary(study, folder).scale(scale)) for study in studies]
     if json:

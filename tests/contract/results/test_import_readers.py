@@ -70,14 +70,14 @@ def test_a_study_is_read_as_its_tracker_wrote_it(source: str, files: Path) -> No
     assert [run.run_id for run in repeat] == [run.run_id for run in runs]
 
 
-def test_wandb_says_how_runs_ended_what_the_machine_did_and_what_is_no_number() -> None:
+def test_wandb_says_how_runs_ended_and_what_is_no_number() -> None:
     runs = read("wandb", FILES / "wandb")
     assert {run.name for run in runs if run.state is ExternalState.FAILED} == {"muon-s3"}
     for run in runs:
         assert run.tags == ("fixture",) and run.facts["project"] == "a study" and run.facts["host"] == "a-host"
         assert run.facts["summary"]["best"] > 0 and set(run.not_numbers) == {"words"}
         names = {name for point in run.points for name in point.metrics}
-        assert {"nested.norm", "system/memory_percent", "best"} <= names and run.started_at > 1.7e9
+        assert {"nested.norm", "best"} <= names and run.started_at > 1.7e9
         last = max(point.step for point in run.points if "val_loss" in point.metrics)
         assert [point.step for point in run.points if "best" in point.metrics] == [last], "of its summary alone"
 
@@ -86,7 +86,7 @@ def test_a_wandb_run_that_was_killed_is_one_that_has_not_ended(tmp_path: Path) -
     (path,) = (FILES / "wandb").rglob("run-adamw-s1.wandb")
     whole = path.read_bytes()
     shown = []
-    for size in (len(whole) // 2, len(whole) * 3 // 4, len(whole)):
+    for size in (len(whole) * 8 // 10, len(whole) * 9 // 10, len(whole)):
         (tmp_path / path.name).write_bytes(whole[:size])
         (run,) = mapped(read("wandb", tmp_path), "wandb")
         shown.append((run.run_id, run.state, len(run.points)))
@@ -131,7 +131,7 @@ def test_mlflow_reads_what_mlflow_writes(tmp_path: Path, monkeypatch: pytest.Mon
     runs = mapped(source_runs, "mlflow")
     check_study(runs)
     assert all(run.header.tags == ("team=fixture",) and run.state is ExternalState.FINISHED for run in runs)
-    assert values(runs[0], "system/cpu_utilization_percentage") == {0: 50.0}
+    assert "system/cpu_utilization_percentage" not in runs[0].metrics, "it has no step of the training"
     with pytest.raises(SourceError, match="does not exist"):
         read("mlflow", tmp_path / "none")
 

@@ -106,21 +106,7 @@ def test_bodies_that_cannot_be_read_are_refused(http, body: bytes):
     assert "UTF-8" in answer.json()["errors"][0]["allowed"]
 
 
-@pytest.mark.parametrize(
-    ("body", "name"),
-    [
-        ('{"name": "a", "name": "b"}', "name"),
-        ('{"candidates": [{"optimizer": "sgd"}, {"optimizer": "adamw", "optimizer": "sgd"}]}', "optimizer"),
-    ],
-)
-@pytest.mark.parametrize("path", ["/v1/experiments", "/v1/experiments/validate", "/v1/keys"])
-def test_a_name_that_stands_twice_is_refused(http, path: str, body: str, name: str):
-    answer = http.post(path, content=body, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
-    assert f"'{name}' is given twice" in answer.json()["detail"]
-
-
-def test_every_route_that_users_send_json_to_refuses_a_name_twice():
+def test_every_route_for_users_refuses_unknown_parameters():
     routes = [route for noun in NOUNS if noun is not attempts for route in noun.router.routes]
     assert [route for route in routes if not isinstance(route, JsonRoute)] == []
 

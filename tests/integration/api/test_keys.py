@@ -256,17 +256,6 @@ def test_wrong_keys_do_not_hold_up_who_was_right_lately(http: TestClient, servic
     assert http.get("/v1/runs", headers=bearer(right)).status_code == 401, "it is looked up all the same"
 
 
-def test_all_addresses_of_one_customer_are_one_caller():
-    """IPv6 is given out in networks of 2^64 addresses; a mapped address is the IPv4 one."""
-    throttle = Throttle(1.0, 2.0, Clock())
-    assert [throttle.take(f"2001:db8:0:1::{number:x}") for number in range(4)] == [None, None, 1, 1]
-    assert throttle.wait("2001:db8:0:1:ffff::1%eth0") == 1
-    assert throttle.wait("2001:db8:0:2::1") is None
-    assert [throttle.take(host) for host in ("192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207")] == [None, None, 1]
-    assert throttle.wait("::ffff:192.0.2.8") is None
-    assert [throttle.take(host) for host in ("0123456789", "9876543210", "unknown", "testclient")] == [None] * 4
-
-
 @pytest.mark.parametrize(
     ("fields", "status", "said"),
     [(9, 422, "more than 8 are not read"), (1_500, 422, "more than 8 are not read"), (10_000, 413, "16")],

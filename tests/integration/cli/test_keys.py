@@ -110,7 +110,7 @@ def test_a_key_file_that_cannot_be_used_is_named_and_not_shown(tmp_path: Path):
 def test_without_keys_nobody_else_is_listened_to(tmp_path: Path, fields: dict[str, str]):
     settings = Settings.model_validate({"data_folder": tmp_path / "d", "port": 0, **fields})
     with pytest.raises(OpenServiceError, match="adapm-bench keys create --scope admin"):
-        Supervisor(settings, say=lambda _: None).__enter__()
+        Supervisor(settings).__enter__()
     assert not (tmp_path / "d" / "service.json").exists()
 
 

@@ -279,15 +279,11 @@ def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
     command = ["run", str(written(tmp_path, run | {"seed": 1})), "--out", str(tmp_path / "out")]
     (tmp_path / "out").mkdir()
     result_file = tmp_path / "out" / "result.json"
-    for content, message in (
-        (f'{{"spec_hash": "{"ab" * 32}"}}', "has the result of another specification (abababababab, not "),
-        ('{"step', "has a result.json that cannot be read"),
-        ("[]", "has a result.json that does not belong to a run"),
-    ):
+    for content in (f'{{"spec_hash": "{"ab" * 32}"}}', '{"step', "[]"):
         result_file.write_text(content)
         result = CliRunner().invoke(main, command, catch_exceptions=False)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert message in result.stderr
+        assert "has a result.json of another run" in result.stderr
         assert "--again" in result.stderr and "--out FOLDER" in result.stderr
         assert (list(result_file.parent.iterdir()), result_file.read_text()) == ([result_file], content)
 

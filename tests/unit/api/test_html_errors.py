@@ -41,9 +41,9 @@ def client() -> TestClient:
     [
         ("/nothing", 404, "Not found", "There is nothing at /nothing."),
         ("/gone", 404, "Not found", "There is no run &#39;&lt;script&gt;alert(1)&lt;/script&gt;&#39;"),
-        ("/busy", 503, "Temporarily unavailable", "The database cannot be reached"),
-        ("/closed", 429, "Rate limit exceeded", "Ask again in 3 s"),
-        ("/broken", 500, "Internal error", "The service failed at this request; its log says why, under "),
+        ("/busy", 503, "Service unavailable", "The database cannot be reached"),
+        ("/closed", 429, "Too many requests", "Ask again in 3 s"),
+        ("/broken", 500, "Internal server error", "The service failed at this request; its log says why, under "),
     ],
 )
 def test_a_browser_reads_a_page(client: TestClient, path: str, status: int, heading: str, told: str):
@@ -59,7 +59,7 @@ def test_a_browser_reads_a_page(client: TestClient, path: str, status: int, head
 
 def test_the_form_of_a_page_is_answered_with_a_page(client: TestClient):
     """A browser leaves its page for whatever comes; what a script sends accepts everything."""
-    for path, status, heading in (("/busy", 503, "Temporarily unavailable"), ("/broken", 500, "Internal error")):
+    for path, status, heading in (("/busy", 503, "Service unavailable"), ("/broken", 500, "Internal server error")):
         page = client.post(path, headers=BROWSER, data={"name": "x"})
         assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
         assert f"<h1>{heading}</h1>" in page.text

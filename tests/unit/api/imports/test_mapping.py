@@ -151,16 +151,13 @@ def test_a_loss_that_was_logged_without_a_value_is_not_finite_and_a_name_without
     )
 
 
-def test_a_row_of_a_loss_and_of_the_machine_has_the_step_of_the_loss() -> None:
+def test_metrics_of_the_machine_are_left_out() -> None:
     session = [
         SourcePoint(at=1.0, step=100, metrics={"val_loss": 1.0, "system/gpu": 50.0}),
         SourcePoint(at=2.0, step=7, metrics={"system/gpu": 60.0}),
     ]
     run = mapped(source_run(config={"optimizer": "a"}, sessions=(session,)))
-    assert [(point.step, dict(point.metrics)) for point in run.points] == [
-        (100, {"val_loss": 1.0, "system/gpu": 50.0}),
-        (0, {"system/gpu": 60.0}),
-    ]
+    assert [(point.step, dict(point.metrics)) for point in run.points] == [(100, {"val_loss": 1.0})]
 
 
 def test_the_axis_that_an_owner_defined_is_the_step_of_the_runs_that_have_it() -> None:

@@ -124,9 +124,7 @@ def test_rows_that_are_points_or_runs_are_asked_for(tmp_path: Path) -> None:
     assert [run.config["lr"] for run in runs(tmp_path, text, "config.lr")] == [0.1, 0.05]
 
 
-def test_rows_of_further_processes_are_left_out_and_ranks_of_low_rank_methods_are_not(tmp_path: Path) -> None:
-    (run,) = runs(tmp_path, "rank,step,val_loss\n1,0,9\n0,0,5\n0,10,4\n1,10,8\n")
-    assert series(run, "val_loss") == [(0, 5), (10, 4)] and "2 processes" in run.notes[0]
+def test_rows_of_several_processes_are_one_run(tmp_path: Path) -> None:
     (run,) = runs(tmp_path, "rank,step,val_loss\n4,0,9\n8,0,5\n")
     assert series(run, "val_loss") == [(0, 9), (0, 5)], "these are refused later, as values that share a step"
 

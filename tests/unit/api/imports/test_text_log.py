@@ -182,11 +182,3 @@ def test_what_matches_nothing_is_told_how_to_say_it(pattern: str | None, fault: 
     write(tmp_path / "a.log", "nothing of a training")
     with pytest.raises(SourceError, match=fault):
         logged(tmp_path, pattern)
-
-
-def test_a_pattern_whose_time_doubles_with_each_character_is_given_up(tmp_path: Path) -> None:
-    write(tmp_path / "a.log", "a" * 60, "step 1 loss 2.5")
-    with pytest.raises(SourceError, match=r"a\.log: the pattern takes too long"):
-        logged(tmp_path, r"(a+)+(?P<step>\d+) (?P<val_loss>\d+)$")
-    (run,) = logged(tmp_path, r"step (?P<step>\d+) loss (?P<val_loss>\S+)")
-    assert values(run) == [(1, 2.5)]

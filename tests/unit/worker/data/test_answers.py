@@ -43,7 +43,7 @@ def test_what_is_too_long_loses_the_prompts_start_then_the_answers_end(
 
 
 def test_prompts_end_at_the_rows_end() -> None:
-    rows, mask = prompt_rows(CONVERSATIONS, [0, 1, 2], 4)
+    rows, mask = prompt_rows([CONVERSATIONS[index][0] for index in range(3)], 4)
     assert rows.tolist() == [[0, 1, 2, 3], [0, 0, 0, 6], [3, 4, 5, 6]]
     assert mask.tolist() == [[0, 1, 1, 1], [0, 0, 0, 1], [1, 1, 1, 1]]
 
