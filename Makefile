@@ -64,9 +64,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 # The oldest torch that optim/pyproject.toml takes, and a transformers of its time. Elsewhere than in tests/unit/optim,
 # tests need the bench, which takes neither; benchmarks, kernels and documents of the bench are left out for that.
-# transformers 4 has a mixture's experts apart, so a test of a stack of them is left out, too.
-COMPAT_TESTS := test_adapm test_devices test_eight_bit test_groups test_low_rank test_options test_second_moment \
-	test_solvers test_step
+COMPAT_TESTS := test_adapm test_devices test_eight_bit test_groups test_low_rank test_options test_step
 
 $(VENV)-compat/.installed: optim/pyproject.toml
 	$(PYTHON) -m venv $(VENV)-compat
@@ -74,7 +72,7 @@ $(VENV)-compat/.installed: optim/pyproject.toml
 	@touch $@
 
 compat: $(VENV)-compat/.installed  ## AdaPM's tests with the oldest torch that it takes; PYTHON=python3.10 for the oldest Python
-	OMP_NUM_THREADS=1 $(VENV)-compat/bin/python -m pytest --confcutdir tests/unit/optim --hypothesis-profile ci -W ignore -k 'not idle_expert' \
+	OMP_NUM_THREADS=1 $(VENV)-compat/bin/python -m pytest --confcutdir tests/unit/optim --hypothesis-profile ci -W ignore \
 		$(COMPAT_TESTS:%=tests/unit/optim/adapm/%.py)
 
 compiled-test: $(VENV)/.installed-dev  ## a really compiled model, trained and resumed: minutes of a C++ compiler
