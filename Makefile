@@ -12,7 +12,7 @@ PIP_LOG := $(VENV)/pip.log
 quietly = $(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt $(1) >$(PIP_LOG) 2>&1 || \
 	{ cat $(PIP_LOG) >&2; echo "pip failed; the above is $(PIP_LOG)" >&2; exit 1; }
 
-.PHONY: demo up test docs compat cluster-test compiled-test gpu fuzz check unit install install-dev chaos clean
+.PHONY: demo up test docs compat cluster-test compiled-test gpu fuzz check unit install install-dev clean
 
 demo: $(VENV)/.installed  ## compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2, end to end
 	@$(BIN)/adapm-bench demo
@@ -87,9 +87,6 @@ $(VENV)/.installed-gpu: $(VENV)/.installed
 
 gpu: $(VENV)/.installed-gpu  ## all that only a GPU can show, with its name into benchmarks/results; small models where there is none
 	$(BIN)/python -m benchmarks.device_kit --began $(BEGAN)
-
-chaos: $(VENV)/.installed-dev  ## 60 trainings while every process is killed at random for CHAOS_MINUTES
-	CHAOS_MINUTES=$${CHAOS_MINUTES:-10} $(BIN)/python -m pytest tests/chaos/test_long.py -s
 
 fuzz: $(VENV)/.installed-dev  ## FUZZ_EXAMPLES requests to each operation of the REST interface, and every edge of its schemas
 	FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-100} $(BIN)/python -m pytest tests/fuzz -m fuzz -s

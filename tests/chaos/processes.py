@@ -19,9 +19,7 @@ import psutil
 from api.processes.data_folder import read_note
 from tests.factories.waiting import until
 
-ATTEMPT = "ray::AttemptActor"
-"""Ray's name of the actor of an attempt."""
-EXECUTING = f"{ATTEMPT}.execute"
+EXECUTING = "ray::AttemptActor.execute"
 """Ray's name of an actor whose attempt is carried out."""
 FORK_SERVER = "worker.fork_server"
 """The process that trainings are forked from: it is no child of Ray's, and the raylet's process is its last
@@ -129,10 +127,10 @@ def gcs_of(dispatcher: psutil.Process | None) -> psutil.Process | None:
     return _program_of(dispatcher, "gcs_server")
 
 
-def attempts_of(supervisor: psutil.Process, state: str = EXECUTING) -> list[psutil.Process]:
+def attempts_of(supervisor: psutil.Process) -> list[psutil.Process]:
     """The processes of attempts on the Ray of this supervisor's dispatcher."""
     raylet = raylet_of(dispatcher_of(supervisor))
-    return _children(raylet, lambda command: bool(command) and command[0].startswith(state))
+    return _children(raylet, lambda command: bool(command) and command[0].startswith(EXECUTING))
 
 
 def sweep_drivers_of(supervisor: psutil.Process) -> list[psutil.Process]:
