@@ -15,9 +15,9 @@ from orchestrator.store.queue.queue import Queue
 from tests.browser.conftest import Eyes, Watched, unfold
 from tests.browser.expecting import expect
 from tests.factories.serving import Site, served
+from tests.factories.stored import unpacked
 from tests.factories.stores import claim, result, sqlite_database
 from tests.factories.sweep import RATES, add_trial, sweep_spec
-from tests.witnesses.product import unpacked
 
 pytestmark = pytest.mark.browser
 
