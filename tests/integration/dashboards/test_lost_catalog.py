@@ -73,7 +73,7 @@ def rest_addresses(client: TestClient, ids: list[str]) -> Iterator[str]:
             names = re.findall(r"{(\w+)}", path)
             for values in product(*(known.get(name) or stated(schemas[name]) for name in names)):
                 address = path.format(**dict(zip(names, values, strict=True)))
-                if not address.endswith((".png", ".pdf", ".html")):
+                if not address.endswith((".svg", ".png", ".pdf", ".html")):
                     yield address
 
 
