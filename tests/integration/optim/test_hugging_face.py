@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import Dataset
 
 from optim.adapm import AdaPM, AdaPMMini
-from worker.checks.tiny_models import batch, tiny_gpt2, tiny_llama
+from worker.checks.tiny_models import batch, tiny_gpt2
 
 STEPS = 6
 LR = 3e-3
@@ -73,21 +73,3 @@ def test_a_run_from_a_checkpoint_repeats_the_losses_and_weights_of_the_whole(cls
     assert losses(whole)[-1] < losses(whole)[0]
     for weight, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(weight, other)
-
-
-def test_the_trainer_may_build_it_from_its_own_decay_groups(tmp_path: Path):
-    """As `Trainer.create_optimizer` does, which knows the groups, with the names that AdaPM asks for."""
-    model = tiny_llama()
-    decaying = {name for name, value in model.named_parameters() if value.ndim > 1}
-    groups = [
-        {"params": [(name, value) for name, value in model.named_parameters() if name in decaying]},
-        {
-            "params": [(name, value) for name, value in model.named_parameters() if name not in decaying],
-            "weight_decay": 0.0,
-        },
-    ]
-    hf_trainer = trainer(tmp_path, model, optimizer_cls_and_kwargs=(AdaPM, {"params": groups, "lr": LR}))
-    hf_trainer.train()
-    assert isinstance(hf_trainer.optimizer, torch.optim.Optimizer)
-    assert [group["weight_decay"] for group in hf_trainer.optimizer.param_groups] == [0.1, 0.0]
-    assert losses(hf_trainer)[-1] < losses(hf_trainer)[0]
