@@ -127,10 +127,10 @@ def gcs_of(dispatcher: psutil.Process | None) -> psutil.Process | None:
     return _program_of(dispatcher, "gcs_server")
 
 
-def attempts_of(supervisor: psutil.Process) -> list[psutil.Process]:
+def attempts_of(supervisor: psutil.Process, state: str = EXECUTING) -> list[psutil.Process]:
     """The processes of attempts on the Ray of this supervisor's dispatcher."""
     raylet = raylet_of(dispatcher_of(supervisor))
-    return _children(raylet, lambda command: bool(command) and command[0].startswith(EXECUTING))
+    return _children(raylet, lambda command: bool(command) and command[0].startswith(state))
 
 
 def sweep_drivers_of(supervisor: psutil.Process) -> list[psutil.Process]:
