@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from api.cli import main
 from api.client import start_run
 from tests.browser.expecting import expect
-from tests.sources.write import FILES, STEPS, loss, write_mlflow_runs
+from tests.sources.study import FILES, STEPS, loss, write_mlflow_runs
 
 pytestmark = pytest.mark.browser
 NAME = "Is this difference real?"

@@ -19,9 +19,7 @@ import psutil
 from api.processes.data_folder import read_note
 from tests.factories.waiting import until
 
-ATTEMPT = "ray::AttemptActor"
-"""Ray's name of the actor of an attempt."""
-EXECUTING = f"{ATTEMPT}.execute"
+EXECUTING = "ray::AttemptActor.execute"
 """Ray's name of an actor whose attempt is carried out."""
 FORK_SERVER = "worker.fork_server"
 """The process that trainings are forked from: it is no child of Ray's, and the raylet's process is its last

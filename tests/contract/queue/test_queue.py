@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
+from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outgoing.exports import ExportOutbox
@@ -36,22 +35,6 @@ def status(store: Store, run_id: str) -> RunStatus:
 
 def failure(kind: FailureKind = FailureKind.INFRASTRUCTURE, device_seconds: float = 1.0) -> Failure:
     return Failure(kind=kind, message="the disk is full", device_seconds=device_seconds)
-
-
-def test_a_submission_queues_every_run_in_the_order_of_the_expansion(store: Store) -> None:
-    spec = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=(1e-3, 2e-3), seeds=(7, 8))
-    submission = store.experiments.submit(spec)
-    runs = store.runs.page(experiment_id=submission.experiment.id)
-    assert submission.created
-    assert submission.experiment.spec == spec
-    assert submission.experiment.counts.by_status == {RunStatus.QUEUED: 8}
-    assert [(run.candidate, run.lr, run.seed) for run in runs[:5]] == [
-        ("adamw", 1e-3, 7),
-        ("adapm", 1e-3, 7),
-        ("adamw", 2e-3, 7),
-        ("adapm", 2e-3, 7),
-        ("adamw", 1e-3, 8),
-    ]
 
 
 def test_the_same_key_with_another_specification_is_refused(store: Store) -> None:
@@ -442,26 +425,6 @@ def test_cancelling_an_experiment_leaves_what_has_ended(store: Store) -> None:
     assert record.ended_at is None
     store.queue.release(running, 1, AttemptOutcome.LOST, "gone")
     assert store.experiments.get(experiment_id).ended_at is not None
-
-
-def test_what_does_not_exist_is_not_found(store: Store) -> None:
-    for call in (
-        partial(store.runs.apply, action=RunAction.CANCEL),
-        store.runs.get,
-        store.runs.attempts,
-        store.runs.events,
-        store.runs.points,
-    ):
-        for run_id in ("nothing", "\x00"):
-            with pytest.raises(NotFoundError, match="there is no run"):
-                call(run_id)
-    for find in (
-        partial(store.experiments.apply, action=RunAction.CANCEL),
-        store.experiments.get,
-        store.analysis.compare,
-    ):
-        with pytest.raises(NotFoundError, match="there is no experiment"):
-            find("\x00")
 
 
 # A clock that was ahead, and is put right

@@ -50,17 +50,6 @@ def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) 
     assert statuses(store, run_id) == events
 
 
-def test_a_worker_that_dies_while_it_pauses_leaves_a_paused_run(store: Store) -> None:
-    """It is not blamed: the next attempt goes on from the last checkpoint."""
-    (run_id,) = store.submit(seeds=(1,))
-    store.start()
-    store.runs.apply(run_id, RunAction.PAUSE)
-    store.pass_time(POLICY.cancel_grace_seconds + 1)
-    assert store.queue.overdue_cancels() == ((run_id, 1),)
-    assert store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended by force")
-    assert store.runs.get(run_id).status is RunStatus.PAUSED
-
-
 @pytest.mark.parametrize("said_hello", [True, False])
 def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, said_hello: bool) -> None:
     (run_id,) = store.submit(seeds=(1,))
@@ -237,16 +226,6 @@ def test_a_run_goes_on_with_another_number_of_processes(store: Store) -> None:
     retried = store.runs.apply(run_id, RunAction.RETRY, 1)
     assert retried.spec is not None
     assert (retried.status, retried.spec.resources) == (RunStatus.QUEUED, Resources(cpus=2, processes=1))
-
-
-def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resume(store: Store) -> None:
-    (run_id,) = store.submit(seeds=(1,))
-    (lease,) = store.claim(cpus=8, gpus=0, limit=1)
-    store.runs.apply(run_id, RunAction.PAUSE)
-    store.attempts.hello(run_id, 1, lease.token)
-    assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.RUNNING
-    store.attempts.finish(run_id, 1, lease.token, result())
-    assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
 
 
 def test_a_failed_run_that_is_retried_gets_one_more_failure(store: Store) -> None:

@@ -23,7 +23,7 @@ from orchestrator.sessions import SourcePoint
 from orchestrator.store.admin.maintenance import faults
 from orchestrator.store.database import Database
 from orchestrator.store.external_runs import FULL_CHARACTERS, ROWS_AT_ONCE, ExternalRuns
-from orchestrator.store.tables import attempts, events, external_chunks, external_experiments, external_runs, runs
+from orchestrator.store.tables import external_chunks, external_experiments, external_runs
 from tests.factories.external_runs import BEGAN, batch, header
 from tests.factories.statements import counted_work
 from tests.twins.sessions import joined_values
@@ -234,13 +234,6 @@ def test_experiments_are_listed_and_found_by_id_and_name(external: ExternalRuns)
             external.experiment(missing)
         with pytest.raises(NotFoundError, match="no external run"):
             external.series(missing)
-
-
-def test_nothing_of_it_is_ever_queued_or_held_by_a_lease(external: ExternalRuns, database: Database) -> None:
-    external.append("one", batch({0: 1.0}))
-    with database.reading() as connection:
-        for table in (runs, attempts, events):
-            assert connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() == 0
 
 
 def test_what_is_deleted_is_gone_and_comes_back_when_it_is_sent_again(

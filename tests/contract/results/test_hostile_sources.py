@@ -27,7 +27,7 @@ from api.imports.mapping import apply_mapping, propose_mapping
 from api.imports.readers import READERS, read_runs
 from api.imports.source import ReadRequest, SourceError
 from api.imports.transfer import _new_lines
-from tests.sources.write import FILES, write_mlflow_runs
+from tests.sources.study import FILES, write_mlflow_runs
 
 LOG = "step:0/2 val_loss:10.8 train_time:0ms\nstep:2/2 val_loss:3.8 train_time:9ms\n{'eval_loss': 3.5, 'epoch': 0.5}\n"
 COLUMNS = {

@@ -23,7 +23,7 @@ from api.imports.readers import READERS, choose_reader, read_runs
 from api.imports.source import ReadRequest, SourceError, SourceRun
 from orchestrator.external_runs import IMPORTED, ExternalState
 from orchestrator.sessions import SourcePoint
-from tests.sources.write import FILES, OLDER, STEPS, study, write_mlflow_runs
+from tests.sources.study import FILES, OLDER, study, write_mlflow_runs
 from tests.twins.sessions import joined_values
 
 STUDIES = ("csv", "tensorboard", "wandb", "trackio")
@@ -349,7 +349,3 @@ def test_what_a_file_is_has_to_be_plain(tmp_path: Path) -> None:
     (tmp_path / "b.db").touch()
     with pytest.raises(SourceError, match="csv or trackio"):
         choose_reader([str(tmp_path)])
-
-
-def test_the_fixture_has_the_steps_that_it_says() -> None:
-    assert [step for step, _ in next(iter(study()))[2]] == [*STEPS]

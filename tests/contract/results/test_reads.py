@@ -82,16 +82,6 @@ def test_every_sort_key_is_a_total_order(store: Store) -> None:
         assert values == sorted(values, reverse=True), key
 
 
-def test_runs_are_filtered_by_what_they_are(store: Store) -> None:
-    store.experiments.submit(comparison_spec(optimizers=("adamw", "lion"), learning_rates=(1e-3, 2e-3), seeds=(1, 2)))
-    lion_runs = store.runs.page(optimizer="lion", seed=2, model="gpt2-tiny", candidate="lion")
-    assert [(run.optimizer, run.lr, run.seed) for run in lion_runs] == [
-        ("lion", 1e-3, 2),
-        ("lion", 2e-3, 2),
-    ]
-    assert store.runs.page(candidate="no\x00body") == ()
-
-
 def test_progress_counts_steps_pace_and_time_left(store: Store) -> None:
     experiment = store.experiments.submit(comparison_spec(seeds=(1, 2, 3), steps=100)).experiment
     assert experiment.progress == Progress(steps_done=0, steps_total=300, tokens_per_second=None, seconds_left=None)

@@ -88,36 +88,6 @@ def test_the_pages_show_the_law_and_each_cell(service: Service, id: str) -> None
         assert "<script>alert" not in answer.text
 
 
-@pytest.mark.parametrize(
-    "path", ["/fits?experiments=nowhere", "/profiles?experiments=nowhere", "/experiments/{id}?cell=x"]
-)
-def test_what_is_nowhere_is_a_page_that_says_so(service: Service, id: str, path: str) -> None:
-    answer = get(service, path.format(id=id))
-    assert answer.status_code == 404
-    assert answer.headers["Content-Type"].startswith("text/html")
-
-
-def test_figures_are_permalinks_in_every_form(service: Service, client: Client, id: str) -> None:
-    assert client.figure_names(id) == ("law", "residuals")
-    begins = {
-        "svg": b"<?xml",
-        "png": b"\x89PNG",
-        "pdf": b"%PDF",
-        "html": b"<!doctype html>",
-        "json": b"{",
-        "csv": b"trace,",
-    }
-    for form, start in begins.items():
-        body = client.figure(id, "law", form)
-        assert body.startswith(start)
-        assert b"<script>alert" not in body
-    curves = get(service, f"/v1/experiments/{id}/figures/loss-memory.svg?cell=gpt2-tiny-40&theme=dark")
-    assert (curves.status_code, curves.headers["Content-Type"]) == (200, "image/svg+xml")
-    rows = list(csv.DictReader(io.StringIO(client.figure(id, "law", "csv").decode())))
-    points = [row for row in rows if row["name"] == "AdaPM" and row["mode"] == "markers"]
-    assert [float(row["x"]) for row in points] == [81_216, 274_640, 858_880, 2_767_872]
-
-
 def test_where_no_law_is_found_nothing_is_predicted(service: Service, client: Client, cli, tmp_path: Path) -> None:
     """Losses that no size lowers: every place that tells of laws says so and why, and none predicts."""
     flat = client.submit(scaling_spec(name="flat", seeds=[1, 2, 3])).experiment.id

@@ -89,20 +89,3 @@ def test_a_file_of_several_experiments_is_refused_with_the_way_out(cli, ids) -> 
     assert (printed.exit_code, printed.stdout) == (2, "")
     assert "--format latex" in printed.stderr and "ID" in printed.stderr
     assert cli("compare", *ids, "--cell", "x").exit_code == 2, "a profile takes every cell"
-
-
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ("", 422),
-        ("?experiment=a/b", 422),
-        ("?experiment=nowhere", 404),
-        ("?experiment=nowhere&form=x", 422),
-        ("?experiment=nowhere&predict=0", 422),
-        ("?experiment=nowhere&predict=inf", 422),
-    ],
-)
-def test_malformed_questions_are_refused(service: Service, query: str, status: int) -> None:
-    answer = httpx2.get(f"{service.url}/v1/fits{query}", trust_env=False, verify=False)
-    assert answer.status_code == status
-    assert answer.headers["Content-Type"] == "application/problem+json"

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from api.client.client import Client, ClientError
+from api.client.client import Client
 from orchestrator.studies.claims import ClaimVerdict
 from orchestrator.studies.registry import names, register, study
 from orchestrator.studies.result import StudyResult, result_path, write_result
@@ -55,13 +55,6 @@ def test_a_study_of_ones_own_is_told_like_every_other(client: Client, service: S
     experiment = client.submit(planned.spec, key=planned.key).experiment
     page = look(f"{service.url}/studies/lion-of-mine").text
     assert own_study.source in page and f"/experiments/{experiment.id}" in page
-
-
-def test_an_unknown_study_is_nowhere(client: Client, service: Service) -> None:
-    with pytest.raises(ClientError, match="there is no study 'nothing'; there are memory-table") as refused:
-        client.study("nothing")
-    assert refused.value.status == 404
-    assert look(f"{service.url}/studies/nothing").status_code == 404
 
 
 def test_pages_show_claim_and_verdict(service: Service, tmp_path: Path) -> None:

@@ -77,13 +77,6 @@ def test_the_command_line_compares_the_best_once(service: Service, swept: str) -
     assert (code, clone["name"], clone["spec"]["seeds"]) == (0, "the best", [1, 2, 3])
 
 
-def test_a_sweep_is_kept_as_a_document(swept: str, client: Client) -> None:
-    content = json.loads(client.document(swept, "document.json"))
-    assert content["comparison"] is None
-    assert len(content["runs"]) == 4
-    assert len(content["sweep"]["trials"]) == 4
-
-
 @pytest.mark.parametrize("document", ["sweeps.md", "index.md"])
 def test_the_client_does_what_the_documents_show(service: Service, client: Client, swept: str, document: str) -> None:
     compared = client.submit(client.sweep_comparison(swept, seeds=2)).experiment.id

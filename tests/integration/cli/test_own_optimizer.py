@@ -64,31 +64,10 @@ def test_it_trains_like_any_other(services: Services, tmp_path: Path):
     assert {option["name"]: option["default"] for option in json.loads(listed.stdout)["options"]}["beta"] == 0.9
 
 
-@pytest.mark.parametrize(
-    ("allowed", "name", "sentence"),
-    [
-        ("signum", "sloppy", "unknown optimizer 'sloppy'; known: "),
-        ("signun", "signum", "names 'signun', which no installed package offers"),
-    ],
-)
-def test_what_is_not_allowed_is_refused(services: Services, allowed: str, name: str, sentence: str):
-    checked = services("optimizers", name, "--check", allowed=allowed)
-    assert (checked.exit_code, checked.stdout) == (2, "")
-    assert sentence in checked.stderr
-
-
-@pytest.mark.parametrize(
-    ("allowed", "words"),
-    [
-        ("absent", "ModuleNotFoundError: No module named 'no_such_package'"),
-        ("nothing", "AttributeError: module 'signum_entry' has no attribute 'ANOTHER'"),
-    ],
-)
-def test_the_doctor_says_which_package_cannot_be_imported_and_why(
-    services: Services, monkeypatch: pytest.MonkeyPatch, allowed: str, words: str
-):
-    examined = services("doctor", "--json", allowed=allowed)
+def test_the_doctor_says_which_package_cannot_be_imported_and_why(services: Services):
+    examined = services("doctor", "--json", allowed="absent")
     (check,) = json.loads(examined.stdout)
     assert (examined.exit_code, examined.stderr) == (1, "")
-    assert check["found"].startswith(f"{VARIABLE} names '{allowed}'") and words in check["found"]
+    assert check["found"].startswith(f"{VARIABLE} names 'absent'")
+    assert "ModuleNotFoundError: No module named 'no_such_package'" in check["found"]
     assert check["way_out"]

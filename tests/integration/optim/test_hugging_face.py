@@ -7,12 +7,9 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import Dataset
-from transformers.trainer import Trainer
-from transformers.trainer_callback import ProgressCallback
-from transformers.training_args import TrainingArguments
 
 from optim.adapm import AdaPM, AdaPMMini
-from worker.checks.tiny_models import batch, tiny_gpt2, tiny_llama
+from worker.checks.tiny_models import batch, tiny_gpt2
 
 STEPS = 6
 LR = 3e-3
@@ -31,7 +28,12 @@ class Counting(Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": self._rows[index], "labels": self._rows[index]}
 
 
-def trainer(folder: Path, model: torch.nn.Module, **options: Any) -> Trainer:
+def trainer(folder: Path, model: torch.nn.Module, **options: Any) -> Any:
+    """A `Trainer`, whose import takes three seconds of every worker that collects the tests."""
+    from transformers.trainer import Trainer
+    from transformers.trainer_callback import ProgressCallback
+    from transformers.training_args import TrainingArguments
+
     arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=STEPS,
@@ -50,7 +52,7 @@ def trainer(folder: Path, model: torch.nn.Module, **options: Any) -> Trainer:
     return hf_trainer
 
 
-def losses(hf_trainer: Trainer) -> list[float]:
+def losses(hf_trainer: Any) -> list[float]:
     return [entry["loss"] for entry in hf_trainer.state.log_history if "loss" in entry]
 
 
@@ -58,7 +60,7 @@ def losses(hf_trainer: Trainer) -> list[float]:
 def test_a_run_from_a_checkpoint_repeats_the_losses_and_weights_of_the_whole(cls: type[AdaPM], tmp_path: Path):
     first, second = tiny_gpt2(), tiny_gpt2(seed=1)
 
-    def made(model: torch.nn.Module) -> Trainer:
+    def made(model: torch.nn.Module) -> Any:
         optimizer = cls.for_model(model, lr=LR, refresh_interval=4)
         schedule = LambdaLR(optimizer, lambda step: 1.0 - step / STEPS)
         return trainer(tmp_path, model, optimizers=(optimizer, schedule))
@@ -71,21 +73,3 @@ def test_a_run_from_a_checkpoint_repeats_the_losses_and_weights_of_the_whole(cls
     assert losses(whole)[-1] < losses(whole)[0]
     for weight, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(weight, other)
-
-
-def test_the_trainer_may_build_it_from_its_own_decay_groups(tmp_path: Path):
-    """As `Trainer.create_optimizer` does, which knows the groups, with the names that AdaPM asks for."""
-    model = tiny_llama()
-    decaying = {name for name, value in model.named_parameters() if value.ndim > 1}
-    groups = [
-        {"params": [(name, value) for name, value in model.named_parameters() if name in decaying]},
-        {
-            "params": [(name, value) for name, value in model.named_parameters() if name not in decaying],
-            "weight_decay": 0.0,
-        },
-    ]
-    hf_trainer = trainer(tmp_path, model, optimizer_cls_and_kwargs=(AdaPM, {"params": groups, "lr": LR}))
-    hf_trainer.train()
-    assert isinstance(hf_trainer.optimizer, torch.optim.Optimizer)
-    assert [group["weight_decay"] for group in hf_trainer.optimizer.param_groups] == [0.1, 0.0]
-    assert losses(hf_trainer)[-1] < losses(hf_trainer)[0]

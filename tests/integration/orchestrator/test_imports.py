@@ -13,7 +13,7 @@ from orchestrator.analysis.estimator import paired_difference
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.records import Conclusion
 from tests.integration.api_service import serving
-from tests.sources.write import FILES, SEEDS, loss
+from tests.sources.study import FILES, SEEDS, loss
 
 
 @pytest.fixture(scope="module")
@@ -118,14 +118,6 @@ def test_a_log_keeps_the_number_that_it_was_first_sent_with(url: str, tmp_path: 
         assert sorted(run.seed or 0 for run in client.external_runs("numbered")) == [1, 2, 3]
 
 
-def test_a_column_of_a_table_is_mapped_to_the_loss(url: str, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("method,lr,seed,step,valid ce\nmuon,0.1,1,0,5.0\nmuon,0.1,1,10,4.0\n")
-    run_import(url, str(tmp_path), "--experiment", "ce", "--map", "val_loss=valid ce")
-    with Client(url) as client:
-        (run,) = client.external_runs("ce")
-    assert run.metrics["val_loss"].last == 4.0 and run.candidate == "muon"
-
-
 def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: str) -> None:
     arguments = ("trackio", str(FILES / "trackio"), "--experiment", "from trackio")
     run_import(url, *arguments)
@@ -141,21 +133,9 @@ def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: st
     ("words", "fault"),
     [
         (("wandb", "nowhere"), "nowhere does not exist"),
-        (("x.feather",), "name the kind before it"),
         (("csv", "a.csv", "--map", "candidat=x"), "NAME is one of experiment, candidate"),
         (("csv", "a.csv", "--set", "candidate"), "use --set NAME=VALUE"),
     ],
 )
 def test_what_is_asked_wrongly_is_answered_with_the_way_out(words: tuple[str, ...], fault: str) -> None:
     assert fault in run_import("http://127.0.0.1:9", *words, code=2)
-
-
-def test_a_text_among_numbers_is_named_before_it_is_lost(url: str, tmp_path: Path) -> None:
-    path = tmp_path / "s2.csv"
-    rows = ("0,5,adamw,0.1,1", "100,4,adamw,0.1,1", "0,5,muon,0.1,1", "100,oops,muon,0.1,1")
-    path.write_text("\n".join(("step,val_loss,optimizer,lr,seed", *rows)))
-    output = run_import(url, str(path), "--experiment", "e2")
-    assert "val_loss at step 100" in output and '"oops"' in output and "()" not in output
-    assert any(line.split() == ["step", "step"] for line in output.splitlines())
-    with Client(url) as client:
-        assert not any("configuration differs" in concern for concern in client.judge("e2").concerns)

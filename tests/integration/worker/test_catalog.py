@@ -36,8 +36,8 @@ def tensors(value: object) -> Iterator[torch.Tensor]:
             yield from tensors(inner)
 
 
-KINDS = ("adapm-mini", "adamw-8bit", "soap", "schedule-free-adamw")
-"""Ours, quantised tensors, eigenbases, two sets of weights: the kinds of state that a checkpoint has to keep.
+KINDS = ("adamw-8bit", "schedule-free-adamw")
+"""Quantised tensors, two sets of weights: the odd kinds of state that a checkpoint has to keep.
 `tests/contract/optim/test_optimizers.py` resumes the whole catalog, `test_resume.py` kills AdaPM, and
 `tests/unit/worker/test_run.py` stops AdamW."""
 

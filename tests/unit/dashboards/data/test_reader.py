@@ -1,11 +1,7 @@
 """Kept curves of pages: an ended attempt's is kept, and a retried run's is not."""
 
 from dashboards.data.reader import Reader
-from dashboards.figures.registry import COMPARISON_FIGURES, FIGURES
-from dashboards.files.figures import FigureFiles, write
-from dashboards.view_state import ViewState
 from orchestrator.jobs import RunAction
-from orchestrator.kinds.experiment import AnswerKind
 from tests.factories.playing import DEMO
 
 
@@ -25,13 +21,3 @@ def test_a_retried_run_is_read_anew(services, player):
         played_run.finish()
     played_run.finish()
     assert reader.series([services.runs.get(run_id)])[0].steps[-1] > original.steps[-1]
-
-
-def test_every_figure_of_a_comparison_is_a_file(services):
-    experiment, files = (
-        services.experiments.submit(DEMO).experiment,
-        FigureFiles(Reader(services)),
-    )
-    assert files.names(experiment) == tuple(entry.name for entry in FIGURES[AnswerKind.COMPARISON])
-    for entry in COMPARISON_FIGURES:
-        assert write(files.picture(experiment.id, entry.name, ViewState()), "svg").startswith(b"<?xml")

@@ -1,6 +1,5 @@
 """Figures of finished runs, from the records of a played experiment."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -30,14 +29,6 @@ def figure(
     """The figure of that name in the table."""
     view = ExperimentView(reader=reader, snapshot=snapshot, state=state, theme=theme, narrow=narrow)
     return next(entry for entry in (*COMPARISON_FIGURES, *SWEEP_FIGURES) if entry.name == name).draw(view)
-
-
-@pytest.mark.parametrize("name", ["curves", "learning-rates", "loss-memory"])
-def test_every_figure_is_strict_json_without_a_raw_name(reader, finished, name):
-    drawing = figure(reader, reader.snapshot(finished), name, ViewState(), "light")
-    text = json.dumps(drawing, allow_nan=False)
-    assert "<script>" not in text
-    assert drawing["data"]
 
 
 def test_a_run_that_broke_off_does_not_end_the_curve_of_the_other_seeds(reader, services, player):

@@ -13,7 +13,6 @@ from optim.adapm.low_rank import gaussian_sketch, spare_sketch
 from optim.adapm.solvers import SOLVERS
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, rank_of
 from optim.plan.placement import plan_blocks
-from tests.factories.architectures import mixtral
 from tests.twins.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
 from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
@@ -115,16 +114,17 @@ def test_a_layer_learns_alike_in_both_layouts():
 
 
 @pytest.mark.parametrize("output_axis", [0, 1])
-@pytest.mark.parametrize("head_size", [1, 8])
+@pytest.mark.parametrize("second_moment", [SecondMoment.NEURON, SecondMoment.HEAD, SecondMoment.ROW])
 @pytest.mark.parametrize("first_moment", list(FirstMoment))
-def test_fifty_steps_of_adapm_mini_are_algorithm_1_with_shared_second_moments(output_axis, head_size, first_moment):
+def test_fifty_steps_of_adapm_mini_are_algorithm_1_with_shared_second_moments(output_axis, second_moment, first_moment):
+    head_size = 8 if second_moment is SecondMoment.HEAD else 1
     shape, dtype = (24, 40), torch.float32
     start, stream = start_of(shape, dtype), gradients(shape, dtype)
     block = matrix_block(
         shape,
         dtype,
         first_moment=first_moment,
-        second_moment=SecondMoment.HEAD if head_size > 1 else SecondMoment.NEURON,
+        second_moment=second_moment,
         head_size=head_size,
         output_axis=output_axis,
     )
@@ -193,22 +193,17 @@ def test_blocks_without_momentum_take_three_quarters_of_the_rate_after_a_schedul
         schedule.step()
 
 
-def test_weight_decay_is_decoupled_and_spares_vectors():
-    model = tiny_gpt2()
-    optimizer = AdaPM.for_model(model, LR, weight_decay=0.5)
-    originals = {name: value.detach().clone() for name, value in model.named_parameters()}
-    for value in model.parameters():
-        value.grad = torch.zeros_like(value)
-    optimizer.step()
-    for name, value in model.named_parameters():
-        lr = LR * 0.75 if name.endswith(("wte.weight", "wpe.weight", "attn.c_proj.weight")) else LR
-        factor = 1.0 - 0.5 * lr if value.ndim > 1 else 1.0
-        torch.testing.assert_close(value.detach(), originals[name] * factor)
-
-
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
 @pytest.mark.parametrize(
-    "options", [{}, {"state_dtype": torch.bfloat16}, {"state_dtype": torch.int8}, {"solver": "svd"}]
+    "options",
+    [
+        {},
+        {"state_dtype": torch.bfloat16},
+        {"state_dtype": torch.int8},
+        {"solver": "svd"},
+        {"bf16_stochastic_round": True},
+        {"master_weights": True},
+    ],
 )
 def test_it_resumes_bit_for_bit_across_a_refresh(cls, options):
     def build(model: nn.Module) -> AdaPM:
@@ -231,44 +226,6 @@ def test_it_resumes_bit_for_bit_across_a_refresh(cls, options):
     train(second, resumed, range(3, 8))
     for weight, other in zip(whole.parameters(), second.parameters(), strict=True):
         assert torch.equal(weight, other)
-
-
-def test_loading_keeps_float32_state_of_bfloat16_weights():
-    model = tiny_gpt2(dtype=torch.bfloat16)
-    optimizer = AdaPM.for_model(model, LR)
-    train(model, optimizer, range(2))
-    copied = AdaPM.for_model(model, LR)
-    copied.load_state_dict(optimizer.state_dict())
-    for parameter, state in optimizer.state.items():
-        assert all(torch.equal(value, copied.state[parameter][key]) for key, value in state.items())
-        assert all(value.dtype is torch.float32 for value in copied.state[parameter].values())
-
-
-@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-def test_a_llama_with_grouped_queries_trains(cls):
-    model = tiny_llama()
-    losses = train(model, cls.for_model(model, LR), range(40))
-    assert losses[-1] < losses[0] - 1.0
-
-
-@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-def test_an_idle_expert_of_a_mixture_stays_finite_and_is_trained_again(cls):
-    """From step 21 on no token reaches the second one; its momentum shrinks by b1 a step until no square holds it."""
-    model = mixtral()
-    optimizer = cls.for_model(model, LR)
-    train(model, optimizer, range(20))
-    stack = model.get_parameter("model.layers.0.mlp.experts.gate_up_proj")
-    assert stack.grad is not None
-    gradient = stack.grad.clone()
-    gradient[1] = 0.0
-    optimizer.zero_grad()
-    for _ in range(220):
-        stack.grad = gradient
-        optimizer.step()
-    assert stack.isfinite().all()
-    original = stack[1].detach().clone()
-    assert train(model, optimizer, range(20))[-1] < 4.0
-    assert not torch.equal(stack[1], original) and stack.isfinite().all()
 
 
 @pytest.mark.parametrize("solver", sorted(SOLVERS))
@@ -424,46 +381,6 @@ def test_two_parameters_of_one_name_are_refused_with_the_way_out():
         AdaPM(parameters, LR)
 
 
-def test_a_complex_parameter_is_refused():
-    block = matrix_block((4, 4), torch.float32)
-    with pytest.raises(ValueError, match=r"w is torch\.complex64; only real"):
-        AdaPM([("w", nn.Parameter(torch.zeros(4, 4, dtype=torch.complex64)))], LR, plan=BlockPlan((block,)))
-
-
-def test_an_empty_parameter_list_is_refused_as_by_torch():
-    with pytest.raises(ValueError, match="optimizer got an empty parameter list"):
-        AdaPM([], LR, plan=BlockPlan(()))
-
-
-def test_a_group_added_late_starts_at_its_own_first_step():
-    model = tiny_gpt2()
-    named = dict(model.named_parameters())
-    late = named.pop("transformer.wpe.weight")
-    optimizer = AdaPM(named.items(), LR, plan=plan_blocks(model))
-    train(model, optimizer, range(2))
-    optimizer.add_param_group({"params": [("transformer.wpe.weight", late)], "lr": LR / 2})
-    original = late.detach().clone()
-    train(model, optimizer, range(2, 3))
-    assert not torch.equal(late, original)
-    assert optimizer.state[late]["step"] == 1
-    assert optimizer.state[model.get_parameter("transformer.wte.weight")]["step"] == 3
-
-
-def test_a_bad_group_added_late_is_refused_and_leaves_the_groups_as_they_were():
-    model = tiny_gpt2()
-    optimizer = AdaPM.for_model(model, LR)
-    with pytest.raises(ValueError, match="stranger is not in the block plan"):
-        optimizer.add_param_group({"params": [("stranger", nn.Parameter(torch.zeros(2, 2)))]})
-    assert len(optimizer.param_groups) == 1
-
-
-def test_a_learning_rate_may_be_a_tensor():
-    plain, tensor = tiny_gpt2(), tiny_gpt2()
-    train(plain, AdaPM.for_model(plain, 0.0078125), range(2))
-    train(tensor, AdaPM.for_model(tensor, torch.tensor(0.0078125)), range(2))
-    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), tensor.parameters(), strict=True))
-
-
 def test_the_seed_changes_the_sketches_and_so_the_weights():
     model, other = tiny_gpt2(), tiny_gpt2()
     train(model, AdaPM.for_model(model, LR, seed=1), range(2))
@@ -502,3 +419,17 @@ def test_a_step_counts_as_a_change_of_every_weight_that_moves():
     optimizer.step()
     assert frozen_weight._version == versions.pop(frozen_weight)
     assert all(value._version > version for value, version in versions.items())
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_a_second_moment_that_overflows_leaves_its_weights_where_they_are(cls):
+    """As AdamW does: v is infinite from then on, and no gradient makes NaN of it."""
+    named = [(f"layers.0.self_attn.{kind}_proj.weight", nn.Parameter(torch.randn(8, 8))) for kind in "qkvo"]
+    optimizer = cls(named, lr=1e-3, heads=2, weight_decay=0.0)
+    for size in (0.01, 1e20, 0.01, 0.01):
+        originals = [value.detach().clone() for _, value in named]
+        for _, value in named:
+            value.grad = torch.full_like(value, size)
+        optimizer.step()
+    assert all(value.isfinite().all() for _, value in named)
+    assert all(torch.equal(value, old) for (_, value), old in zip(named, originals, strict=True))

@@ -223,15 +223,6 @@ def codes_of(optimizer: torch.optim.Optimizer) -> dict[tuple[int, str], Tensor]:
     }
 
 
-def test_state_of_another_type_is_refused_with_the_way_out():
-    model = tiny_gpt2()
-    optimizer = AdaPM.for_model(model, LR)
-    train(model, optimizer, range(1))
-    coded = AdaPM.for_model(model, LR, state_dtype=EIGHT_BIT)
-    with pytest.raises(ValueError, match=r"exp_avg_sq_scale.*rank_ratio and state_dtype that saved it"):
-        coded.load_state_dict(optimizer.state_dict())
-
-
 @pytest.mark.parametrize("wrong", [torch.int32, torch.uint8, torch.float8_e4m3fn, "int8"])
 def test_a_type_that_is_none_for_state_is_named(wrong):
     with pytest.raises(ValueError, match=r"Invalid state_dtype: .*; it is one of None, .*torch\.int8"):

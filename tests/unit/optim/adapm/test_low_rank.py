@@ -96,16 +96,6 @@ def test_the_factors_scale_with_the_gradient_in_float32(scale):
     torch.testing.assert_close((factors.left @ factors.right) / scale, unit.left @ unit.right, rtol=1e-4, atol=1e-4)
 
 
-def test_it_leaves_the_zero_start_that_holds_algorithm_2():
-    """L = R = 0 is a stationary point of gradient descent; here the first gradient that is not zero is taken up."""
-    carried = zeros(20, 30, 3)
-    after_zero = solve("subspace", torch.zeros(20, 30, dtype=torch.float64), carried, fresh=True)
-    assert not after_zero.right.any()
-    gradient = draw(1, 20, 3) @ draw(2, 3, 30)
-    factors = solve("subspace", gradient, after_zero)
-    torch.testing.assert_close(factors.left @ factors.right, momentum(gradient, after_zero))
-
-
 def test_one_warm_started_iteration_a_step_follows_a_turning_subspace():
     """Within 1 % of the exact solver's residual, over 50 steps of drifting gradients."""
     left, right = draw(0, 40, 3), draw(1, 3, 60)
@@ -151,12 +141,6 @@ def test_the_closed_form_is_the_paper_s_correction(beta1, step, seed):
     past = beta1 / (1 - beta1) if step is None else sum(beta1**i for i in range(1, step))
     expected = (target - past * residual) / (1.0 if step is None else 1 - beta1**step)
     torch.testing.assert_close(correction, expected, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("step", [1, 2, 10, 1000])
-def test_debiased_the_part_outside_the_factors_is_the_gradient_at_every_step(step):
-    weights = mixture(0.9, bias_correction=True, debias_at=step)
-    assert weights.gradient == pytest.approx(1.0)
 
 
 def test_without_correction_only_the_current_factors_count():

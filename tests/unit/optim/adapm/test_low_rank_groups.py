@@ -6,7 +6,6 @@ import io
 import torch
 from torch import Tensor, nn
 
-from benchmarks.transient_memory import peak_transient_bytes
 from optim.adapm import AdaPM
 from optim.plan.blocks import FirstMoment
 from worker.checks.tiny_models import tiny_gpt2
@@ -69,23 +68,3 @@ def test_blocks_that_sit_out_a_step_keep_their_state_and_its_place():
     ]
     pointers = [pointer for pointer, value in after.items() if torch.equal(value, before[pointer])]
     assert sorted(pointers) == sorted(value.data_ptr() for value in idle)
-
-
-class _Layers(nn.Module):
-    def __init__(self, layers: int) -> None:
-        super().__init__()
-        self.wte = nn.Embedding(4000, 96)
-        self.mlp = nn.ModuleList(
-            nn.ModuleDict({"up_proj": nn.Linear(96, 384), "down_proj": nn.Linear(384, 96)}) for _ in range(layers)
-        )
-
-
-def test_what_a_step_takes_for_a_while_does_not_grow_with_the_depth():
-    peaks = []
-    for layers in (40, 80):
-        model = _Layers(layers)
-        optimizer = AdaPM.for_model(model, 1e-3, compile=False)
-        moved(model, optimizer, range(2))
-        peaks.append(peak_transient_bytes(optimizer.step, torch.device("cpu")))
-    assert peaks[1] <= 1.02 * peaks[0]
-    assert peaks[1] <= 4.5 * 4 * 4000 * 96, "of the largest block: here many blocks share a piece, and factors a group"

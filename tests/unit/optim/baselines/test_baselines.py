@@ -13,9 +13,7 @@ from optim.baselines.asgd import AcceleratedSGD
 from optim.baselines.galore import Fira, GaLore, GoLore
 from optim.baselines.scale import Scale
 from optim.builder import build
-from optim.catalog import entry
 from tests.twins import baselines as twins
-from worker.checks.tiny_models import tiny_llama, train
 
 SHAPES = [(6, 9), (9, 6), (7, 7)]
 LR, STEPS = 0.01, 12
@@ -155,17 +153,6 @@ def test_accelerated_sgd_is_its_twin(beta):
     close(model.w.detach(), expected)
 
 
-def test_accelerated_sgd_without_momentum_is_sgd_and_with_it_faster():
-    start, curvature = drawn((6, 9), 0), quadratic((6, 9))
-    losses = {}
-    for beta in (1.0, 0.1):
-        end = twins.accelerated_sgd(start, lambda U: curvature * U, 300, 0.5, 0.5 * beta**-0.5, beta)
-        losses[beta] = float((curvature * end**2).sum())
-    plain = start * (1 - 0.5 * curvature) ** 300
-    assert losses[1.0] == pytest.approx(float((curvature * plain**2).sum()))
-    assert losses[0.1] < losses[1.0]
-
-
 def leading(rank: int) -> twins.Projection:
     """Singular vectors whose largest element is positive."""
 
@@ -285,17 +272,6 @@ def test_a_block_whose_gradient_was_zero_is_not_held_back_afterwards(cls):
     assert float(end.norm()) > 0.1 * LR * 54**0.5
 
 
-def test_golores_subspaces_are_not_galores():
-    weights = {}
-    for name in ("galore", "golore"):
-        model = tiny_llama()
-        optimizer = build(name, model, lr=0.01)
-        assert isinstance(optimizer, GoLore) is (name == "golore")
-        train(model, optimizer, range(2))
-        weights[name] = model.get_parameter("model.layers.0.mlp.up_proj.weight").detach()
-    assert not weights["galore"].allclose(weights["golore"])
-
-
 @pytest.mark.parametrize("cls", [GaLore, GoLore, Fira, Apollo])
 def test_what_is_not_projected_is_adamw(cls):
     model, gradients = OneMatrix(drawn((6, 9), 0)), stream((6, 9))
@@ -310,17 +286,3 @@ def test_scale_is_its_twin(last, output_axis):
     groups = [{"params": [("w", model.w)], "output_axis": output_axis, "last": last}]
     end = after(model, Scale(groups, LR), gradients)
     close(end, twins.scale(drawn((6, 9), 0), gradients, LR, 0.9 if last else 0.0, output_axis, 0.1))
-
-
-@pytest.mark.parametrize("name", ["galore", "golore", "fira", "apollo", "apollo-mini", "muon"])
-def test_the_papers_defaults_reach_the_optimizer(name):
-    options = entry(name).defaults()
-    expected = {
-        "galore": {"rank_ratio": 0.5, "update_gap": 200, "scale": 0.25},
-        "golore": {"rank_ratio": 0.5, "update_gap": 200, "scale": 0.25},
-        "fira": {"rank_ratio": 0.5, "update_gap": 200, "scale": 0.25},
-        "apollo": {"rank_ratio": 0.25, "update_gap": 200, "scale": 1.0},
-        "apollo-mini": {"update_gap": 200, "scale": 128**0.5},
-        "muon": {"momentum": 0.95, "newton_schulz_steps": 5, "nesterov": True},
-    }[name]
-    assert {key: options[key] for key in expected} == expected

@@ -116,21 +116,6 @@ def test_normuon_makes_the_neurons_of_maps_alike_however_they_are_stored():
                 agree(end - start, normuon(start, gradients, 0.01, 0.95, 0.95, 0.1) - start)
 
 
-@pytest.mark.parametrize("output_axis", [0, 1])
-def test_each_expert_is_orthogonalised_by_itself(output_axis):
-    drawn = torch.randn(3, 6, 9, generator=torch.Generator().manual_seed(0))
-    scaled = drawn * torch.tensor([1e-3, 1.0, 1e3])[:, None, None]
-    ends: list[Tensor] = []
-    for weights in (torch.zeros(3, 6, 9), *torch.zeros(3, 6, 9)):
-        weight = nn.Parameter(weights)
-        groups = [{"params": [("w", weight)], "orthogonal": True, "output_axis": output_axis}]
-        optimizer = Muon(groups, 0.01, adjust_lr="original")
-        weight.grad = scaled.clone() if weight.ndim == 3 else scaled[len(ends) - 1].clone()
-        optimizer.step()
-        ends.append(weight.detach())
-    torch.testing.assert_close(ends[0], torch.stack(ends[1:]))
-
-
 def test_zero_has_a_polar_factor_of_zero():
     assert not polar_factors(torch.zeros(2, 3, 4), 5).any()
 

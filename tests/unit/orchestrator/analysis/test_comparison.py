@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.analysis.comparison import ValidationCurve, compare, compared_runs, evaluation_error
+from orchestrator.analysis.comparison import ValidationCurve, compare, compared_runs
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.registry import read_stored_spec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, OpenInterval
 from tests.factories.comparison import Outcome, evaluated_on, falling, records, tuned_records
@@ -91,17 +90,6 @@ def test_the_verdict_is_read_off_the_interval(shift: float, noise: float, expect
     assert row(comparison).conclusion is expected
     assert (difference(comparison).seeds_to_decide is not None) is (expected is Conclusion.UNDECIDED)
     assert row(comparison, "adamw").conclusion is Conclusion.BASELINE
-
-
-def test_the_interval_includes_the_error_of_the_validation_text() -> None:
-    """64 sequences of 128 tokens: 0.5 / sqrt(8192) nats, which no seed shows; the two add in squares."""
-    short = comparison_spec(optimizers=PAIR, seeds=range(5))
-    estimate = difference(compared(short, {"adamw": BASE, "adapm": off(0.01)}))
-    error = 0.5 / math.sqrt(64 * 128)
-    assert estimate.evaluation_error == evaluation_error(short.workload.validation_tokens()) == pytest.approx(error)
-    by_seeds = stats.t.isf(0.025, 4) * stats.sem(NOISE)
-    assert estimate.high is not None
-    assert estimate.high - estimate.mean == pytest.approx(math.hypot(by_seeds, stats.norm.isf(0.025) * error))
 
 
 def test_a_verdict_does_not_depend_on_the_runs_of_others() -> None:
@@ -345,40 +333,6 @@ def test_a_baseline_that_was_chosen_afterwards_costs_what_all_pairs_do() -> None
     assert (difference(planned).comparisons, difference(chosen, "adamw").comparisons) == (2, 3)
     two = compared(spec(), {"adamw": BASE, "adapm": off(-0.02)}, baseline="adapm")
     assert difference(two, "adamw").comparisons == 1, "of two candidates there is one pair"
-
-
-# Experiments of earlier versions
-
-
-@pytest.mark.parametrize("tuning", [None, {"seeds": [1001], "extend_grid": 2}])
-def test_experiments_of_earlier_versions_have_an_answer(tuning: dict[str, Any] | None) -> None:
-    """Rates that were kept, grids that differed or grew; judged at one rate."""
-    now = comparison_spec(optimizers=PAIR, seeds=range(5))
-    fields = now.model_dump(mode="json") | {
-        "unequal_grids": True,
-        "kept_rates": {"experiment": "tuned", "regrets": {"adamw": 0.004, "adapm": None}},
-        "tuning": tuning,
-    }
-    specification = read_stored_spec(json.dumps(fields))
-    assert isinstance(specification, ComparisonSpec)
-    judged = tuple(
-        specification.planned_run(name, seed=seed, setting={"lr": 1e-3})
-        for name in PAIR
-        for seed in specification.seeds
-    )
-    grid = (
-        [specification.planned_run(name, seed=1001, setting={"lr": lr}) for name in PAIR for lr in RATES]
-        if tuning
-        else []
-    )
-    losses = {"adamw": BASE, "adapm": off(-0.02)}
-
-    def outcome(name: str, lr: float, seed: int) -> float:
-        return losses[name][seed] if seed in specification.seeds else 2.3 + 0.01 * math.log2(lr / 2e-3) ** 2
-
-    comparison = answered(compare(*records(specification, outcome, planned=(*grid, *judged))))
-    assert row(comparison).conclusion is Conclusion.BETTER
-    assert difference(comparison) == difference(compared(now, dict(losses)))
 
 
 # Time to target

@@ -150,17 +150,6 @@ def test_runs_that_spiked_count_as_not_reached() -> None:
     assert scores(frequent_spikes) == {"adamw": 1.0, "adapm": 0.0}
 
 
-def test_runs_that_diverged_count_as_not_reached_and_set_no_target() -> None:
-    def loss(name: str, seed: int) -> Outcome:
-        if name == "adapm" and seed < 3:
-            return result(verdict=Verdict.DIVERGED, final_val_loss=None)
-        return 3.3 - 0.05 * (name == "adapm")
-
-    report = performance_profiles([measured(loss, steps=steps) for steps in (1000, 2000)])
-    assert scores(report) == {"adamw": 1.0, "adapm": 0.0}
-    assert {row.candidate: row.lost_runs for row in report.rows} == {"adamw": 0, "adapm": 6}
-
-
 def test_the_headline_names_a_winner_only_where_the_comparisons_show_one() -> None:
     def loss_of(gain: float) -> LossOf:
         return lambda name, seed: 3.3 + 0.001 * seed - gain * (name == "adapm")

@@ -189,15 +189,6 @@ def test_looks_wait_for_every_run_of_their_seeds() -> None:
     assert statuses(spec, waiting)["adapm"] == (SeedsStatus.WAITING, 3, 0)
 
 
-def test_what_a_look_adds_is_added_once() -> None:
-    """Planned from the runs that there are, whoever asks, and however often."""
-    spec = sequential()
-    records = played(spec, {"adamw": off_by(0, 0), "adapm": off_by(0.0045)})
-    assert len({(run.candidate, run.seed) for run in records}) == len(records)
-    assert statuses(spec, records)["adapm"][1] in range(3, 9)
-    assert added_runs(experiment_record(spec, len(records)), records) == ()
-
-
 @pytest.mark.parametrize(
     ("update", "where"),
     [

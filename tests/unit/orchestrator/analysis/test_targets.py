@@ -78,19 +78,6 @@ def test_the_front_is_what_nobody_dominates(candidates: list[tuple[float, float]
     assert pareto_front(candidates) == expected
 
 
-def test_a_front_by_hand() -> None:
-    """The smallest is on it whatever its loss; of the others one is lower, two are beaten, and one has no figure."""
-    points = [(2.0, 1.0), (1.0, 2.0), (1.1, 2.0), (1.5, 3.0), None]
-    assert pareto_front(points) == (True, True, False, False, False)
-
-
-def test_a_profile_by_hand() -> None:
-    """A is fastest twice, B is 1.5 times as slow on the first workload and never there on the second."""
-    rows: dict[str, list[float | None]] = {"a": [10.0, 7.0], "b": [15.0, None]}
-    assert time_ratios(rows) == {"a": (1.0, 1.0), "b": (1.5, math.inf)}
-    assert profile_scores(rows) == pytest.approx({"a": 1.0, "b": (4 - 1.5) / 3 / 2})
-
-
 @settings(max_examples=20, deadline=None)
 @given(times)
 def test_scores_are_the_integral_of_the_profile(rows: dict[str, list[float | None]]) -> None:

@@ -92,14 +92,6 @@ def test_nothing_follows_while_a_trial_goes_on_where_one_was_cancelled_or_none_h
     assert specification.follow_up_runs([first[0], *failed[1:]])
 
 
-def test_judged_runs_follow_once_and_none_where_every_trial_was_lost() -> None:
-    specification = spec()
-    runs = follow(specification, bowl)
-    assert specification.follow_up_runs(runs) == ()
-    lost = follow(specification, lambda _run: None)
-    assert {run.seed for run in lost} == {7, 8}
-
-
 def test_at_equal_device_hours_a_candidate_has_as_many_steps_as_its_pace_in_tuning_allows() -> None:
     plan = spec().model_copy(update={"equal": "device_hours"})
     workload = plan.workload

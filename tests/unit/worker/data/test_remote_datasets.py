@@ -116,14 +116,6 @@ def test_storage_that_is_away_refuses_nothing(tmp_path: Path, url: str, monkeypa
         assert missing_data(asking, tmp_path / "empty", url) == []
 
 
-def test_conversations_are_copied_too(tmp_path: Path, url: str) -> None:
-    original = ensure_conversations("chats", "byte", tmp_path / "first")
-    push(tmp_path / "first" / "chats-byte", url)
-    assert fetch(RemoteFolder(url).subfolder("chats-byte"), tmp_path / "second" / "chats-byte")
-    copy = ensure_conversations("chats", "byte", tmp_path / "second", original.data_hash)
-    assert copy.manifest == original.manifest
-
-
 def test_a_manifest_that_names_files_elsewhere_is_refused(tmp_path: Path, url: str) -> None:
     ensure_conversations("chats", "byte", tmp_path / "first")
     text = (tmp_path / "first" / "chats-byte" / "conversations.json").read_text()

@@ -1,14 +1,12 @@
 """UltraFeedback through `datasets`, from local files of the published columns: no network."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from worker.data.conversations import (
-    REPOSITORY,
     REVISION,
     Conversation,
     UltraFeedback,
@@ -83,8 +81,3 @@ def test_a_dataset_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "hub" / "train_sft.jsonl").unlink()
     with pytest.raises(HubError, match=r"cannot read .*hub \(split train_sft\) .*`chats` needs no download"):
         list(source.conversations())
-
-
-def test_what_is_published_is_pinned_to_a_commit() -> None:
-    assert UltraFeedback().version == f"{REPOSITORY} at {REVISION}"
-    assert re.fullmatch(r"[0-9a-f]{40}", REVISION)

@@ -22,12 +22,6 @@ def service(tmp_path: Path) -> Iterator[AttemptService]:
         yield running
 
 
-def test_hello_brings_the_whole_assignment(service: AttemptService) -> None:
-    """Spec, folders and the newest checkpoint; a trailing slash in the address does no harm."""
-    with ServiceClient(f"{service.url}/", "r1", 1, TOKEN) as client:
-        assert client.hello() == service.assignment
-
-
 def test_hello_waits_for_a_service_that_is_just_starting(service: AttemptService) -> None:
     """The dispatcher may be quicker than the api process."""
     service.lose_answers = 2
@@ -52,16 +46,6 @@ def test_every_answer_has_its_meaning(service: AttemptService, status: int, erro
     service.status = status
     with ServiceClient(service.url, "r1", 1, TOKEN) as client, pytest.raises(error, match=r"hello was answered"):
         client.hello(patience_seconds=0)
-
-
-def test_a_service_that_is_not_there_is_unavailable_after_the_patience(service: AttemptService) -> None:
-    """The address is in the message, and the waiting ends."""
-    service.stop()
-    with (
-        ServiceClient(service.url, "r1", 1, TOKEN) as client,
-        pytest.raises(ServiceUnavailableError, match=r"hello did not reach http://127\.0\.0\.1.*Check that"),
-    ):
-        client.hello(patience_seconds=0.3)
 
 
 def test_pauses_double_up_to_a_bound_and_are_jittered() -> None:

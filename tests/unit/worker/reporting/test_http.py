@@ -11,7 +11,7 @@ from tests.factories.record import made_result
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
-from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavailableError
+from worker.errors import LeaseRevokedError, ServiceUnavailableError
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Command, PointsBatch
 from worker.records.result import Observation, Point
@@ -267,14 +267,6 @@ def test_a_lost_lease_ends_the_run_at_its_next_step(service: AttemptService, tmp
             reporter.finish(made_result())
 
     assert (arrived(service), service.ending) == ([], None)
-
-
-def test_a_refused_report_is_an_error_and_not_repeated_for_ever(service: AttemptService, tmp_path: Path) -> None:
-    """422 means that worker and service are of different versions."""
-    with reporting(service, tmp_path, heartbeat_seconds=60) as reporter:
-        service.status = 422
-        with pytest.raises(ReportRefusedError, match=r"422.*same version"):
-            reporter.finish(made_result())
 
 
 def test_patience_has_an_end_and_unsent_points_stay_on_disk(service: AttemptService, tmp_path: Path) -> None:

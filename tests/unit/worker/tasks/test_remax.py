@@ -109,13 +109,6 @@ def test_what_is_measured_is_what_is_trained_for(kl_weight: float, chats: Conver
     assert task.validation_loss(2) == pytest.approx(-sum(gains) / 5, rel=1e-4, abs=1e-5)
 
 
-def test_before_the_first_step_the_policy_is_the_reference(chats: ConversationDataset) -> None:
-    task = task_of(spec_of(), chats)
-    task.draw(0, 4)
-    assert task.figures["kl_nats"] == 0.0
-    assert task.model.training
-
-
 def test_the_cut_changes_neither_answers_nor_gradients(chats: ConversationDataset) -> None:
     """The same answers, and shares that add up."""
     task = task_of(spec_of(batch=5), chats)

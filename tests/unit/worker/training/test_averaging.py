@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.factories.reporters import MemoryReporter, StoppingReporter, losses
+from tests.factories.reporters import MemoryReporter
 from tests.factories.specification import made_spec
-from worker.errors import RunStoppedError
 from worker.records.result import Point
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
@@ -77,10 +76,10 @@ def test_the_weights_come_back_to_the_bit_even_where_the_evaluation_fails() -> N
     assert all(torch.equal(tensor, means[name]) for name, tensor in average.state().items())
 
 
-def points_of(spec: RunSpec, folders: Folders, name: str, reporter: MemoryReporter | None = None) -> list[Point]:
-    reporter = reporter or MemoryReporter()
+def points_of(spec: RunSpec, folders: Folders, name: str) -> list[Point]:
+    reporter = MemoryReporter()
     run_folders = Folders(run_folder=folders.run_folder / name, dataset_folder=folders.dataset_folder)
-    run(spec, reporter, run_folders, checkpoint_seconds=0.0)
+    run(spec, reporter, run_folders)
     return reporter.points
 
 
@@ -99,14 +98,3 @@ def test_training_is_the_same_to_the_bit_and_validation_is_the_averages(folders:
     later = [(point.val_loss, other.val_loss) for point, other in zip(long, plain, strict=True) if point.val_loss][1:]
     assert len(later) == 3
     assert all(loss != plain_loss for loss, plain_loss in later)
-
-
-def test_a_run_that_was_stopped_goes_on_to_the_same_losses(folders: Folders) -> None:
-    """The average is in the checkpoint."""
-    whole = points_of(averaged(), folders, "whole")
-    with pytest.raises(RunStoppedError):
-        points_of(averaged(), folders, "cut", StoppingReporter(7))
-    tail = points_of(averaged(), folders, "cut")
-
-    assert tail[0].step == 8
-    assert losses(tail) == losses(whole[8:])

@@ -132,19 +132,6 @@ def test_who_lost_a_run_that_the_baseline_kept_is_not_better() -> None:
     assert fit.loss_differences[-1].difference.is_better()
 
 
-def test_a_run_that_spiked_is_lost() -> None:
-    """It ended far above its own lowest loss; the cell's mean is that of the others."""
-    plain = measured(SIZES, power)
-    spike = {"initial_val_loss": 6.0, "lowest_val_loss": 2.0, "final_val_loss": 5.0}
-    experiments = [*plain[:-1], with_results(
-        plain[-1], lambda name, seed, was: was.model_copy(update=spike if (name, seed) == ("adapm", 0) else {})
-    )]  # fmt: skip
-    before, after = (of(fit_experiments(measurements, draws=50), "adapm") for measurements in (plain, experiments))
-    assert [point.n for point in after.points] == [3, 3, 3, 3, 2]
-    assert after.coefficients["alpha"].value == pytest.approx(before.coefficients["alpha"].value, abs=0.01)
-    assert after.instability is not None and (after.instability.lost, after.instability.runs) == (1, 15)
-
-
 def test_runs_that_have_not_ended_are_a_note() -> None:
     experiments = measured(SIZES, power)
     record, runs = experiments[0]

@@ -1,1 +1,0 @@
-"""The product's output, frozen and compared: `python -m tests.witnesses --help`."""
