@@ -13,11 +13,11 @@ from api.client import Client
 from api.middleware.forwarded import ForwardedMiddleware
 from orchestrator.keys import KeyRequest, Scope
 from tests.factories.serving import served
-from tests.factories.stored import ORIGIN, OpenedFolder, client_of, opened, unpacked
 from tests.integration.api_service import comparison_fields
+from tests.witnesses.crawl import ID
+from tests.witnesses.product import ORIGIN, OpenedFolder, client_of, opened, unpacked
 
 ROOT = "/user/ada%40home/proxy/8321"
-ID = re.compile(r"\b[0-9a-z]{10}(-\d{4})?\b")
 ONE_OF_A_SORT = re.compile(r"(?<=/studies/)[a-z-]+|(?<=/models/)[^/]+")
 TEXTS = {"value", "title", "aria-label", "data-label", "placeholder", "content"}
 """Attributes that say something, instead of leading somewhere."""

@@ -31,7 +31,7 @@ from orchestrator.store.tables import (
     webhooks,
 )
 from tests.factories.external_runs import batch, header
-from tests.factories.stored import client_of, opened, unpacked
+from tests.witnesses.product import client_of, opened, unpacked
 
 COLUMNS = [
     column

@@ -1,0 +1,1 @@
+"""The product's output, frozen and compared: `python -m tests.witnesses --help`."""
