@@ -20,7 +20,7 @@ worked out in `step.py`, for groups of like blocks that `layout.py` makes once; 
 planning, saving, loading.
 """
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, eq, itemgetter
@@ -51,13 +51,11 @@ from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
 from .layout import LAID_OUT_BY, MASTER_WEIGHT, STEP, Layout, Moving, has_master_weight
-from .options import OPTIONS, Options, StepSettings, check_group, check_options, check_sharded
+from .options import OPTIONS, StepSettings, check_group, check_options, check_sharded
 from .step import update, update_fused
 
 if TYPE_CHECKING:
-    from typing import Self, Unpack  # in Python since 3.11
-
-_chosen = itemgetter(*LAID_OUT_BY)
+    from typing import Self  # in Python since 3.11
 
 
 class AdaPM(ClosureStep):
@@ -67,12 +65,19 @@ class AdaPM(ClosureStep):
     `AdaPM(model.named_parameters(), lr=6e-4)` has names and shapes alone to go by, which is enough for common names.
 
     Args:
-        params: The model, of which all that is trainable is trained; or `model.named_parameters()`, or groups of such:
-            names tell the blocks.
+        params: The model, of which all that is trainable is trained: a Transformer, or anything whose weights the block
+            plan can place; wrapped by `torch.compile`, DDP or Accelerate, or not. Or `model.named_parameters()`, or
+            groups of such: names tell the blocks.
         lr: Learning rate; tune it as for AdamW (the paper uses AdamW's own).
-        plan: The blocks of these parameters, from `optim.plan.placement.plan_blocks`; None to plan them by names.
+        model: The model of groups of parameters, which tells their blocks better than names do.
+        plan: The blocks of these parameters, from `optim.plan.placement.plan_blocks`; None to plan them.
         heads: Query heads of every attention: AdaPM-mini needs it to plan by names, AdaPM does not.
-        rank_ratio, state_dtype, unknown, rules: As for `for_model`, where there is no plan.
+        rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
+        state_dtype: Type of factors and moments; None for the parameter's own, at least float32. `torch.int8` is 8 bits
+            per element with scales, of all but vectors (`eight_bit.py`). Arithmetic is in float32 in any case.
+        unknown: What becomes of weights that no rule places: full Adam moments and a warning that lists them ("warn"),
+            full Adam moments ("full"), or an error ("error").
+        rules: What some blocks keep instead of what their kind does; later rules win.
         betas: Decay rates b1 of the momentum and b2 of the second moment, in [0, 1).
         eps: Added to the root of the second moment.
         weight_decay: Decoupled, on matrices; vectors and tables of relative position biases never decay. Scaled by the
@@ -107,6 +112,7 @@ class AdaPM(ClosureStep):
     Raises:
         ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
         UnplacedWeightsError: names the weights that need `heads`, or with unknown="error" those that no rule places.
+        RuleError: a rule fits no block, or asks of one what it cannot keep.
         ShardedParametersError: parameters are sharded, now or at the first step, in a way that this cannot train:
             FSDP1, ZeRO-3, a dimension that is divided twice unevenly or inside of which blocks end, or any way with
             solver="svd" or capturable=True.
@@ -118,13 +124,14 @@ class AdaPM(ClosureStep):
     _layout: Layout | None = None
     """The layout of the last step."""
     _model: "ref[nn.Module] | None" = None
-    """The model of parameters that are added later; copies do without."""
+    """The model, for parameters that are added later; copies do without."""
 
     def __init__(
         self,
         params: ParamsT | nn.Module,
         lr: float | Tensor,
         *,
+        model: nn.Module | None = None,
         plan: BlockPlan | None = None,
         heads: int | None = None,
         rank_ratio: float = 0.05,
@@ -154,72 +161,36 @@ class AdaPM(ClosureStep):
     ) -> None:
         arguments = locals()
         check_torch_flags(type(self).__name__, arguments, taken=("capturable",))
-        defaults = {option: arguments[option] for option in OPTIONS}
-        if isinstance(params, nn.Module):
-            self._model = ref(params)
-            params = [(name, value) for name, value in params.named_parameters() if value.requires_grad]
-        groups = as_groups(params)
         planning = PlanOptions(rank_ratio=rank_ratio, state_dtype=state_dtype, unknown=unknown, rules=rules)
         if plan is not None and (heads is not None or planning != _USUAL_PLAN):
             raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
-        self.plan = BlockPlan(()) if plan is None else plan
+        groups = as_groups(params)
+        model = params if isinstance(params, nn.Module) else model
+        self._model = None if model is None else ref(model)
         self._heads, self._planning = heads, planning if plan is None else None
-        self._plan_missing(dict(names(groups)))
+        self.plan = self._plan(dict(names(groups))) if plan is None else plan
         self.compile = compile
         self._group_names: list[tuple[str, ...]] = []
-        super().__init__(groups, defaults)
+        super().__init__(groups, {option: arguments[option] for option in OPTIONS})
 
     @classmethod
     def for_model(
-        cls,
-        model: nn.Module,
-        lr: float | Tensor,
-        *,
-        params: ParamsT | None = None,
-        rank_ratio: float = 0.05,
-        state_dtype: torch.dtype | None = None,
-        unknown: Unknown = "warn",
-        rules: Rules = (),
-        compile: bool | None = None,
-        **options: "Unpack[Options]",
+        cls, model: nn.Module, lr: float | Tensor, *, params: ParamsT | None = None, **options: Any
     ) -> "Self":
         """Plan the trainable parameters of a model and build the optimizer on them.
 
         Args:
-            model: A Transformer, or anything whose weights the block plan can place; wrapped by `torch.compile`, DDP or
-                Accelerate, or not.
+            model: As for the constructor.
             lr: Learning rate.
             params: Groups of the model's parameters, with names or without, each with its own options: those of
                 nanoGPT or Hugging Face, for example. None for all that are trainable, in one group.
-            rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
-            state_dtype: Type of factors and moments; None for the parameter's own, at least float32. `torch.int8` is
-                8 bits per element with scales, of all but vectors (`eight_bit.py`). Arithmetic is in float32 in any
-                case.
-            unknown: What becomes of weights that no rule places: full Adam moments and a warning that lists them
-                ("warn"), full Adam moments ("full"), or an error ("error").
-            rules: What some blocks keep instead of what their kind does; later rules win.
-            compile: As for the constructor.
-            options: As for the constructor.
+            options: Those of the constructor.
 
         Raises:
-            UnplacedWeightsError: names every weight that no rule places, with unknown="error".
-            RuleError: a rule fits no block, or asks of one what it cannot keep.
-            ValueError: a parameter of `params` is not the model's.
+            ValueError: a parameter of `params` is not the model's; else as the constructor.
         """
-        planning = PlanOptions(rank_ratio=rank_ratio, state_dtype=state_dtype, unknown=unknown, rules=rules)
-        plan = plan_blocks(model, **cls._plan_options(planning))
-        if params is None:
-            params = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        groups = as_groups(params)
-        for group in groups:
-            check_group(group, planning)
-        optimizer = cls(name_groups(model, groups), lr, plan=plan, compile=compile, **options)
-        optimizer._planning, optimizer._model = planning, ref(model)
-        return optimizer
-
-    @classmethod
-    def _plan_options(cls, choices: PlanOptions) -> PlanOptions:
-        return {**choices, "first_moments": cls.first_moments, "second_moments": cls.second_moments}
+        groups = name_groups(model, as_groups(model if params is None else params))
+        return cls(groups, lr, model=model, **options)
 
     @_disable_dynamo  # as torch's own optimizers do
     def _update_all(self) -> None:
@@ -246,25 +217,32 @@ class AdaPM(ClosureStep):
         """Return the layout of this step: the last one, unless it has changed."""
         if any(map(attrgetter("is_sparse"), gradients)):
             self._refuse_sparse()
-        groups = self.param_groups
-        for group in groups:
+        for group in self.param_groups:
             if not all(0.0 <= beta < 1.0 for beta in group["betas"]):  # a schedule may have set them
                 raise ValueError(f"Invalid betas: {group['betas']!r}; they must be two numbers in [0, 1)")
-        # Whatever else the groups go by.
-        facts = (self.compile, [*map(id, groups)], [*map(_chosen, groups)])
-        layout = self._layout
-        if layout is not None and layout.holds(facts, parameters, self.state):
-            return layout
+        identity = self._identity(parameters)
+        if self._layout is not None and self._layout.identity == identity and self._layout.counts_alone():
+            return self._layout
         if devices.is_capturing():
             raise RuntimeError(
                 f"take three steps of {type(self).__name__} with all gradients before a CUDA graph captures one: the "
                 f"first of a training, or after loading a state, make what later ones use, and compile their kernels"
             )
         self._layout = None  # and with it views of what may go
-        new_layout = self._layout = self._lay_out(facts, moves=lambda parameter: parameter.grad is not None)
-        return new_layout
+        layout = self._layout = self._lay_out(moves=lambda parameter: parameter.grad is not None)
+        layout.identity = self._identity(parameters)
+        return layout
 
-    def _lay_out(self, facts: object, *, moves: Callable[[Tensor], bool]) -> Layout:
+    def _identity(self, parameters: Sequence[Tensor]) -> list[object]:
+        """Return the facts that a layout goes by: options, the parameters that move, and where all tensors lie."""
+        tensors: list[Tensor] = [*parameters, *chain.from_iterable(map(dict.values, self.state.values()))]
+        if not {*map(type, tensors)} <= {Tensor, nn.Parameter}:
+            tensors = [tensor._local_tensor if is_distributed(tensor) else tensor for tensor in tensors]
+        addresses = map(Tensor.data_ptr, tensors)  # `.data` puts others under a tensor
+        options = map(itemgetter(*LAID_OUT_BY), self.param_groups)
+        return [self.compile, *map(id, self.param_groups), *options, *map(id, parameters), *addresses]
+
+    def _lay_out(self, *, moves: Callable[[Tensor], bool]) -> Layout:
         moving: list[Moving] = []
         for group in self.param_groups:
             named = [(name, value) for name, value in self._parameters_by_name(group) if moves(value)]
@@ -275,7 +253,7 @@ class AdaPM(ClosureStep):
                 moving.append(Moving(group, name, parameter, self.state[parameter]))
         device = moving[0].parameter.device if moving else torch.device("cpu")
         compiles = compiled.should_compile(self.compile, sum(self.plan.elements.values()), device)
-        return Layout(self.plan, moving, facts, self.state, compiles=compiles)
+        return Layout(self.plan, moving, compiles=compiles)
 
     def _refuse_capture_of_host_numbers(self) -> None:
         name = type(self).__name__
@@ -291,7 +269,7 @@ class AdaPM(ClosureStep):
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
-        self._lay_out(None, moves=lambda parameter: True)
+        self._lay_out(moves=lambda parameter: True)
 
     def names_without_gradient(self) -> list[str]:
         """Return the names of trainable parameters that have had no gradient so far: idle experts, for example."""
@@ -350,23 +328,21 @@ class AdaPM(ClosureStep):
         Raises:
             ValueError: it is of other parameters or of another plan; nothing has changed then.
         """
-        hooks = self._optimizer_load_state_dict_pre_hooks
-        for hook in hooks.values():
-            hooked = hook(self, state_dict)
-            state_dict = state_dict if hooked is None else hooked
-        self._optimizer_load_state_dict_pre_hooks = OrderedDict()  # torch would run them again
-        try:
-            self._load(state_dict)
-        finally:
-            self._optimizer_load_state_dict_pre_hooks = hooks
+        ordered: dict[str, Any] = {}
 
-    def _load(self, state_dict: dict[str, Any]) -> None:
-        state_dict = {**state_dict, "param_groups": self._in_own_order(state_dict["param_groups"])}
-        self._check_saved_state(state_dict)
-        super().load_state_dict(state_dict)  # which lets go of the layout, by `__setstate__`
+        def put_in_order(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+            ordered.update(state, param_groups=self._in_own_order(state["param_groups"]))
+            self._check_saved_state(ordered)
+            return ordered
+
+        handle = self.register_load_state_dict_pre_hook(put_in_order)  # behind those that are there
+        try:
+            super().load_state_dict(state_dict)  # which lets go of the layout, by `__setstate__`
+        finally:
+            handle.remove()
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
-        for identity, name, parameter, group in self._saved_parameters(state_dict):
-            saved, state = state_dict["state"].get(identity, {}), self.state.get(parameter, {})
+        for identity, name, parameter, group in self._saved_parameters(ordered):
+            saved, state = ordered["state"].get(identity, {}), self.state.get(parameter, {})
             if STEP in state:
                 state[STEP] = state[STEP].to(parameter.device if group["capturable"] else "cpu", torch.float32)
             if MASTER_WEIGHT in saved:
@@ -431,24 +407,24 @@ class AdaPM(ClosureStep):
         super().__setstate__(state)
         self._layout = None
 
-    def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
-        """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""
-        planned = self.plan.parameter_blocks
-        if self._planning is None or all(name in planned for name, value in parameters.items() if value.requires_grad):
-            return
+    def _plan(self, parameters: Mapping[str, Tensor]) -> BlockPlan:
+        """Return the plan of the model; without one, of these parameters by their names."""
         model = None if self._model is None else self._model()
-        options = self._plan_options(self._planning)
-        blocks = (
-            plan_blocks(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
-        )
-        added = (block for block in blocks if block.parameter in parameters and block.parameter not in planned)
-        self.plan = BlockPlan((*self.plan, *added))
+        moments = PlanOptions(first_moments=self.first_moments, second_moments=self.second_moments)
+        options = PlanOptions(**(self._planning or {}), **moments)
+        return plan_blocks(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
 
     def _plan_new_parameters(self, group: dict[str, Any]) -> None:
         """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
-        self._plan_missing(
-            {name: value for every in self.param_groups for name, value in self._parameters_by_name(every)}
-        )
+        parameters = {name: value for every in self.param_groups for name, value in self._parameters_by_name(every)}
+        planned = self.plan.parameter_blocks
+        if self._planning is not None and any(
+            value.requires_grad and name not in planned for name, value in parameters.items()
+        ):
+            blocks = self._plan(parameters)
+            self.plan = BlockPlan(
+                (*self.plan, *(block for block in blocks if block.parameter in parameters.keys() - planned.keys()))
+            )
         self._check_parameters(group)
 
     def _state_keys(self, name: str) -> Iterator[tuple[str, Block, str]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from numbers import Integral, Real
 from operator import itemgetter
-from typing import Any, TypedDict, cast
+from typing import Any
 
 from torch import Tensor
 
@@ -16,39 +16,12 @@ from .devices import MATMUL_PRECISIONS
 from .low_rank import Mixture, Number, mixture
 from .solvers import DENSE_SOLVER, SOLVERS
 
-
-class StepOptions(TypedDict, total=False):
-    """The keyword options of `AdaPM` that may differ between parameter groups; `AdaPM` has their meaning."""
-
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-    solver: str
-    inner_iterations: int | None
-    refresh_interval: int
-    clip: float | None
-    bias_correction: bool
-    debias_moments: bool
-    momentum_free_lr_scale: float
-    seed: int
-    master_weights: bool
-    bf16_stochastic_round: bool
-    matmul_precision: str | None
-    capturable: bool
-
-
-class Options(StepOptions, total=False):
-    """The keyword options of `AdaPM`: these, and torch's flags."""
-
-    foreach: bool | None
-    fused: bool | None
-    maximize: bool
-    differentiable: bool
-
-
-OPTIONS = ("lr", *StepOptions.__annotations__)
-"""The options of a parameter group."""
 FLAGS = ("bias_correction", "debias_moments", "master_weights", "bf16_stochastic_round", "capturable")
+OPTIONS = (
+    *("lr", "betas", "eps", "weight_decay", "solver", "inner_iterations", "refresh_interval", "clip"),
+    *("momentum_free_lr_scale", "seed", "matmul_precision", *FLAGS),
+)
+"""The keyword options of `AdaPM` that may differ between parameter groups; `AdaPM` has their meaning."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -158,7 +131,7 @@ class StepSettings:
             counter: t on the device, for a capturable group: then a learning rate that is a tensor and what depends on
                 t are there, too.
         """
-        self.options: StepOptions = cast("StepOptions", group)
+        self.options = group
         self.step, self.counter = step, counter
         self.beta1, self.beta2 = self.options["betas"]
         lr, interval, debias = group["lr"], self.options["refresh_interval"], self.options["debias_moments"]
