@@ -20,7 +20,7 @@ worked out in `step.py`, for groups of like blocks that `layout.py` makes once; 
 planning, saving, loading.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, eq, itemgetter
@@ -51,7 +51,7 @@ from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
 from .layout import LAID_OUT_BY, MASTER_WEIGHT, STEP, Layout, Moving, has_master_weight
-from .options import OPTIONS, StepSettings, check_group, check_options, check_sharded
+from .options import OPTIONS, StepSettings, check_options, check_sharded
 from .step import update, update_fused
 
 if TYPE_CHECKING:
@@ -216,7 +216,12 @@ class AdaPM(ClosureStep):
     def _layout_of(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Layout:
         """Return the layout of this step: the last one, unless it has changed."""
         if any(map(attrgetter("is_sparse"), gradients)):
-            self._refuse_sparse()
+            named = chain.from_iterable(map(self._parameters_by_name, self.param_groups))
+            name = next(name for name, value in named if value.grad is not None and value.grad.is_sparse)
+            raise RuntimeError(
+                f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
+                f"build its nn.Embedding with sparse=False"
+            )
         for group in self.param_groups:
             if not all(0.0 <= beta < 1.0 for beta in group["betas"]):  # a schedule may have set them
                 raise ValueError(f"Invalid betas: {group['betas']!r}; they must be two numbers in [0, 1)")
@@ -247,10 +252,9 @@ class AdaPM(ClosureStep):
         for group in self.param_groups:
             named = [(name, value) for name, value in self._parameters_by_name(group) if moves(value)]
             if any(name not in self.plan.parameter_blocks and value.numel() > 0 for name, value in named):
-                self._plan_new_parameters(group)
-            for name, parameter in named:
-                self._refuse_unfit(group, name, parameter)
-                moving.append(Moving(group, name, parameter, self.state[parameter]))
+                self._plan_new_parameters()
+            self._check_parameters(group, named)
+            moving += [Moving(group, name, parameter, self.state[parameter]) for name, parameter in named]
         device = moving[0].parameter.device if moving else torch.device("cpu")
         compiles = compiled.should_compile(self.compile, sum(self.plan.elements.values()), device)
         return Layout(self.plan, moving, compiles=compiles)
@@ -286,23 +290,43 @@ class AdaPM(ClosureStep):
         They must be in the plan, if the optimizer was given one; else they are planned from the model, or by names.
         Parameters that were there before keep their blocks.
         """
+        name = type(self).__name__
         if self._planning is not None:
-            check_group(param_group, {**self._planning, "heads": self._heads})
+            for option, value in {**self._planning, "heads": self._heads}.items():
+                if param_group.get(option, value) != value:
+                    raise ValueError(
+                        f"a group of parameters has no {option} of its own: give {param_group[option]!r} to the "
+                        f"optimizer, or say what single blocks keep by rules=[Rule(pattern, …)]"
+                    )
         check_options({**self.defaults, **param_group})
-        check_torch_flags(type(self).__name__, param_group, taken=("capturable",))
+        check_torch_flags(name, param_group, taken=("capturable",))
         super().add_param_group(as_group(param_group))
         group = self.param_groups[-1]
         try:
-            self._check_names(group)
-            named = zip(group["param_names"], group["params"], strict=True)
-            refuse_sharded(named, type(self).__name__, by_parts=True)
-            check_sharded(group["params"], group)
-            group["param_names"] = [plain_name(name) for name in group["param_names"]]
+            if "param_names" not in group:
+                raise ValueError(
+                    f"{name} finds blocks by name; give it the model, model.named_parameters(), or groups of "
+                    f"parameters by for_model(model, params=..., ...). In a Trainer of transformers: "
+                    f"optimizers=({name}(model, lr=...), None), or optimizer_cls_and_kwargs=({name}, "
+                    f'{{"lr": ..., "model": model}}). In Lightning, its CLI too: return {name}(self, lr=...) from '
+                    f"configure_optimizers. In a recipe of torchtune: from _setup_optimizer"
+                )
+            group["param_names"] = [plain_name(parameter) for parameter in group["param_names"]]
             self._group_names.append(tuple(group["param_names"]))
-            self._check_names_differ()
-            self._plan_new_parameters(group)
-            if param_group.get("weight_decay"):  # of the group's own
-                self._refuse_decay_of_vectors(group)
+            ((double, times),) = Counter(chain.from_iterable(self._group_names)).most_common(1) or [("", 0)]
+            if times > 1:
+                raise ValueError(
+                    f"two parameters are called {double}; build an optimizer for each model, or put the models into "
+                    f"one module (nn.ModuleDict) and give its named_parameters()"
+                )
+            self._plan_new_parameters()
+            self._check_parameters(group, [*self._parameters_by_name(group)])
+            blocks = [block for name in group["param_names"] for block in self.plan.parameter_blocks.get(name, ())]
+            if param_group.get("weight_decay") and blocks and not any(block.decays for block in blocks):
+                raise ValueError(
+                    f"a group asks for weight_decay={group['weight_decay']!r} and has vectors alone "
+                    f"({_listing(group['param_names'])}), which {name} never decays; give it weight_decay=0"
+                )
         except (ValueError, OptimError):
             self.param_groups.pop()
             del self._group_names[len(self.param_groups) :]
@@ -414,8 +438,8 @@ class AdaPM(ClosureStep):
         options = PlanOptions(**(self._planning or {}), **moments)
         return plan_blocks(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
 
-    def _plan_new_parameters(self, group: dict[str, Any]) -> None:
-        """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
+    def _plan_new_parameters(self) -> None:
+        """Give blocks to the parameters that the plan lacks: added or thawed since it was made."""
         parameters = {name: value for every in self.param_groups for name, value in self._parameters_by_name(every)}
         planned = self.plan.parameter_blocks
         if self._planning is not None and any(
@@ -425,7 +449,6 @@ class AdaPM(ClosureStep):
             self.plan = BlockPlan(
                 (*self.plan, *(block for block in blocks if block.parameter in parameters.keys() - planned.keys()))
             )
-        self._check_parameters(group)
 
     def _state_keys(self, name: str) -> Iterator[tuple[str, Block, str]]:
         """Yield (key, block, state name of the block) of every state tensor of that parameter's blocks."""
@@ -433,26 +456,29 @@ class AdaPM(ClosureStep):
             for state_name in block.state_shapes:
                 yield block.key(state_name), block, state_name
 
-    def _refuse_sparse(self) -> None:
-        named = (pair for group in self.param_groups for pair in self._parameters_by_name(group))
-        name = next(name for name, value in named if value.grad is not None and value.grad.is_sparse)
-        raise RuntimeError(
-            f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
-            f"build its nn.Embedding with sparse=False"
-        )
-
-    def _refuse_unfit(self, group: Mapping[str, Any], name: str, parameter: Tensor) -> None:
-        """Raise for what no step is for, before any weight has moved; it may have become so since it was given."""
-        # Torch's kernels would read beyond the state of one that has grown.
-        has_grown = parameter.numel() not in (0, self.plan.elements.get(name, parameter.numel()))
-        if has_grown or not self.state[parameter]:
-            refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
-            check_sharded([parameter], group)
-        if has_grown:
-            raise ValueError(
-                f"{name} is {tuple(parameter.shape)}, another size than when {type(self).__name__} was built; "
-                f"build it after the model has its final shapes (resize_token_embeddings, pruning)"
-            )
+    def _check_parameters(self, group: Mapping[str, Any], named: Sequence[tuple[str, Tensor]]) -> None:
+        """Raise for parameters that no step is for: when they are added, and before any moves, by when they may have
+        become so."""
+        cls = type(self).__name__
+        refuse_sharded(named, cls, by_parts=True)
+        check_sharded([parameter for _, parameter in named], group)
+        for name, parameter in named:
+            if not parameter.is_floating_point():
+                raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
+            if group["bf16_stochastic_round"] and parameter.dtype is torch.float16:
+                raise ValueError(
+                    f"bf16_stochastic_round rounds bfloat16 weights, and {name} is float16; take master_weights"
+                )
+            if is_distributed(parameter):
+                refuse_divided_blocks(self.plan.parameter_blocks.get(name, ()), parameter, cls)
+            if parameter.requires_grad and name not in self.plan.parameter_blocks:
+                raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
+            # Torch's kernels would read beyond the state of one that has grown.
+            if parameter.numel() not in (0, self.plan.elements.get(name, parameter.numel())):
+                raise ValueError(
+                    f"{name} is {tuple(parameter.shape)}, another size than when {cls} was built; "
+                    f"build it after the model has its final shapes (resize_token_embeddings, pruning)"
+                )
 
     def _parameters_by_name(self, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
         """Yield (name, parameter) of a group, by the names given at construction.
@@ -461,47 +487,6 @@ class AdaPM(ClosureStep):
         """
         index = next(index for index, candidate in enumerate(self.param_groups) if candidate is group)
         yield from zip(self._group_names[index], group["params"], strict=True)
-
-    def _check_names(self, group: dict[str, Any]) -> None:
-        name = type(self).__name__
-        if "param_names" not in group:
-            raise ValueError(
-                f"{name} finds blocks by name; give it the model, model.named_parameters(), or groups of parameters by "
-                f"for_model(model, params=..., ...). In a Trainer of transformers: optimizers=({name}(model, lr=...), "
-                f'None), or optimizer_cls_and_kwargs=({name}, {{"lr": ..., "model": model}}). In Lightning, its CLI '
-                f"too: return {name}(self, lr=...) from configure_optimizers. In a recipe of torchtune: from "
-                f"_setup_optimizer"
-            )
-
-    def _check_names_differ(self) -> None:
-        every = [name for names in self._group_names for name in names]
-        if len(set(every)) < len(every):
-            name = next(name for name in every if every.count(name) > 1)
-            raise ValueError(
-                f"two parameters are called {name}; build an optimizer for each model, or put the models into one "
-                f"module (nn.ModuleDict) and give its named_parameters()"
-            )
-
-    def _check_parameters(self, group: dict[str, Any]) -> None:
-        for name, parameter in self._parameters_by_name(group):
-            if not parameter.is_floating_point():
-                raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
-            if group["bf16_stochastic_round"] and parameter.dtype is torch.float16:
-                raise ValueError(
-                    f"bf16_stochastic_round rounds bfloat16 weights, and {name} is float16; take master_weights"
-                )
-            if is_distributed(parameter):
-                refuse_divided_blocks(self.plan.parameter_blocks.get(name, ()), parameter, type(self).__name__)
-            if parameter.requires_grad and name not in self.plan.parameter_blocks:
-                raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
-
-    def _refuse_decay_of_vectors(self, group: Mapping[str, Any]) -> None:
-        blocks = [block for name in group["param_names"] for block in self.plan.parameter_blocks.get(name, ())]
-        if blocks and not any(block.decays for block in blocks):
-            raise ValueError(
-                f"a group asks for weight_decay={group['weight_decay']!r} and has vectors alone "
-                f"({_listing(group['param_names'])}), which {type(self).__name__} never decays; give it weight_decay=0"
-            )
 
     def _saved_parameters(self, state_dict: dict[str, Any]) -> Iterator[tuple[int, str, Tensor, dict[str, Any]]]:
         """Yield (identity in the saved state, name, parameter, its group), in the order of both."""

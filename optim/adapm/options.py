@@ -81,16 +81,6 @@ def check_sharded(parameters: Iterable[Tensor], group: Mapping[str, Any]) -> Non
         )
 
 
-def check_group(group: Mapping[str, Any], plan_options: Mapping[str, Any]) -> None:
-    """Raise ValueError for a group of parameters that asks for another plan than the optimizer's."""
-    for name, value in plan_options.items():
-        if name in group and group[name] != value:
-            raise ValueError(
-                f"a group of parameters has no {name} of its own: give {group[name]!r} to the optimizer, or say what "
-                f"single blocks keep by rules=[Rule(pattern, …)]"
-            )
-
-
 def _is_number(value: object) -> bool:
     """Return whether it is one, a tensor of one included; YAML reads 1e-3 as text."""
     is_single = isinstance(value, Tensor) and value.numel() == 1
