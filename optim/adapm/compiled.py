@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._triton import has_triton
 
 # A step of GPT-2 124M takes less (docs/LOG.md); one of a million parameters does not.
@@ -142,7 +143,7 @@ def is_worth_compiling(shape: tuple[int, ...], weight: Tensor) -> bool:
     return (
         len(shape) == 2
         and prod(shape) >= _CPU_SMALLEST_BLOCK
-        and type(weight) is Tensor  # others, torch's fake ones for instance, may have no memory to write to
+        and type(weight) in (Tensor, FakeTensor)  # others may have no memory to write to
         and (weight.device.type, weight.dtype, weight.stride(-1)) == ("cpu", torch.float32, 1)
         and library() is not None
     )
@@ -192,6 +193,8 @@ def move(
     rows, columns = weight.shape
     by_row = divisor is not None and divisor.shape == (rows, 1)
     product, divisor = (None if tensor is None else tensor.contiguous() for tensor in (product, divisor))
+    if isinstance(weight, FakeTensor):  # of which memory alone is counted
+        return
     torch.autograd.graph.increment_version(weight)  # as for whatever torch writes to
     parts = [item for tensor in (weight, gradient, product, moment, divisor) for item in _address_and_stride(tensor)]
     code = library()
