@@ -32,7 +32,8 @@ from .devices import cache_tensors, increment_versions, times
 from .low_rank import Factors, Momentum, Start
 from .rounding import RoundingKey
 
-_DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+"""The types that kernels read and write; those of float64 are left to torch's operators."""
 # Compiled for an H100 or an A100 none of these spills a register.
 _TILE_ELEMENTS = 4096
 _LOW_RANK_TILE = (32, 64)
@@ -56,11 +57,6 @@ _WARPS, _INNER_WARPS, _STAGES = 8, 4, 2
 _INPUTS = {"highest": "tf32x3", "high": "tf32", "medium": "tf32"}
 """The parts of a float32 that a tensor core gets: its first 11 bits, or those and the next 11 apart, three products in
 all. They miss the exact product by some 2^-21; sums of hundreds in float32 miss theirs by no less."""
-
-
-def is_supported(dtype: torch.dtype) -> bool:
-    """Return whether the kernel takes values of that type; those of float64 are left to torch's operators."""
-    return dtype in _DTYPES
 
 
 def try_on(device: torch.device) -> None:
@@ -168,9 +164,9 @@ def move(
                 V="given" if moment is None else "row" if means_rows else "element",
                 BY_CHANCE=chances is not None,
                 PRECISION=_INPUTS[precision],
-                WEIGHT=_DTYPES[weight.dtype],
-                GRADIENT=_DTYPES[gradient.dtype],
-                STATE=_DTYPES[next((state.dtype for state in (moment, average) if state is not None), torch.float32)],
+                WEIGHT=DTYPES[weight.dtype],
+                GRADIENT=DTYPES[gradient.dtype],
+                STATE=DTYPES[next((state.dtype for state in (moment, average) if state is not None), torch.float32)],
                 INDEX=_index_type(reached),
                 IS_ALIGNED=_are_aligned(addresses),
                 TILE_ROWS=tile_rows,
@@ -353,7 +349,7 @@ def _launch_product(
                 steps[1 - axis],
                 weight,
                 PRECISION=_INPUTS[precision],
-                TYPE=_DTYPES[matrix.dtype],
+                TYPE=DTYPES[matrix.dtype],
                 INDEX=_index_type((matrix, rows, sketch, products, through, thin)),
                 IS_ALIGNED=is_aligned,
                 TILE_ROWS=tile_rows,
@@ -605,7 +601,12 @@ def _multiply(
         if rows is not None:
             is_there = (row < count)[:, None] & (depth < summed)[None, :]
             if inverse is not None:
-                x = _load_start(xs, rows_column, ss, scale, depth, is_there)
+                is_weak = (scale == 0.0)[:, None]
+                x = tl.load(
+                    xs[:, None] + depth[None, :] * rows_column, mask=is_there & (scale != 0.0)[:, None], other=0.0
+                )
+                s = tl.load(ss[:, None] + depth[None, :], mask=is_there & is_weak, other=0.0)
+                x = tl.where(is_weak, s, x * scale[:, None])
             else:
                 x = tl.load(xs[:, None] + depth[None, :] * rows_column, mask=is_there, other=0.0)
             if tl.float64 == SUM:
@@ -633,22 +634,6 @@ def _multiply(
     if sums is not None:
         is_here = (column < length) & (tile % tiles_down == 0)
         tl.store(sums + place_of_block * length + column, tl.sum(squares, axis=0), mask=is_here)
-
-
-@triton.jit
-def _load_start(
-    rows: tl.tensor,
-    rows_column: tl.tensor,
-    sketches: tl.tensor,
-    scale: tl.tensor,
-    column: tl.tensor,
-    mask: tl.tensor,
-) -> tl.tensor:
-    """Load some columns of some rows to iterate from: scaled rows of R', and of the sketch if the scale is 0."""
-    is_weak = (scale == 0.0)[:, None]
-    x = tl.load(rows[:, None] + column[None, :] * rows_column, mask=mask & (scale != 0.0)[:, None], other=0.0)
-    s = tl.load(sketches[:, None] + column[None, :], mask=mask & is_weak, other=0.0)
-    return tl.where(is_weak, s, x * scale[:, None])
 
 
 @triton.jit
