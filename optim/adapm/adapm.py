@@ -23,7 +23,7 @@ planning, saving, loading.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter, eq, itemgetter
+from operator import attrgetter, itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
@@ -34,7 +34,7 @@ from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
 from ..closure_step import ClosureStep, check_torch_flags
-from ..errors import OptimError
+from ..errors import OptimError, ShardedParametersError
 from ..plan.blocks import (
     ADAM_MINI_SECOND_MOMENTS,
     ADAM_SECOND_MOMENTS,
@@ -47,11 +47,12 @@ from ..plan.blocks import (
 )
 from ..plan.groups import as_group, as_groups, name_groups, names
 from ..plan.modules import plain_name
-from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks
+from ..plan.placement import DEFAULTS, PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
 from .layout import LAID_OUT_BY, MASTER_WEIGHT, STEP, Layout, Moving, has_master_weight
-from .options import OPTIONS, StepSettings, check_options, check_sharded
+from .options import OPTIONS, StepSettings, check_options
+from .solvers import DENSE_SOLVER
 from .step import update, update_fused
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class AdaPM(ClosureStep):
         arguments = locals()
         check_torch_flags(type(self).__name__, arguments, taken=("capturable",))
         planning = PlanOptions(rank_ratio=rank_ratio, state_dtype=state_dtype, unknown=unknown, rules=rules)
-        if plan is not None and (heads is not None or planning != _USUAL_PLAN):
+        if plan is not None and (heads is not None or not planning.items() <= DEFAULTS.items()):
             raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
         groups = as_groups(params)
         model = params if isinstance(params, nn.Module) else model
@@ -264,11 +265,8 @@ class AdaPM(ClosureStep):
         for group in self.param_groups:
             if not group["capturable"]:
                 raise RuntimeError(f"a CUDA graph can capture a step of {name} only with capturable=True")
-            if (
-                isinstance(lr := group["lr"], Tensor)
-                and lr.is_cpu
-                and not all(value.is_cpu for value in group["params"])
-            ):
+            lr = group["lr"]
+            if isinstance(lr, Tensor) and lr.is_cpu and not all(value.is_cpu for value in group["params"]):
                 raise RuntimeError(f"a learning rate on the CPU is not read by a CUDA graph; give {name} one there")
 
     def allocate_state(self) -> None:
@@ -384,8 +382,9 @@ class AdaPM(ClosureStep):
     def _in_own_order(self, saved_groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the saved groups with this optimizer's names, and their parameters in its order, by saved names if
         they have any."""
+        counts, own_counts = ([len(group["params"]) for group in every] for every in (saved_groups, self.param_groups))
         saved_names = [[*map(plain_name, group.get("param_names", ()))] for group in saved_groups]
-        has_names = all(map(eq, map(len, saved_names), (len(group["params"]) for group in saved_groups)))
+        has_names = [*map(len, saved_names)] == counts
         if has_names:
             every_saved, every_own = (set(chain.from_iterable(lists)) for lists in (saved_names, self._group_names))
             if new := sorted(every_own - every_saved):
@@ -398,25 +397,20 @@ class AdaPM(ClosureStep):
                     f"the state to load has {_listing(extra)}, which this optimizer does not train; build it with "
                     f"them, or take them out of the state in a hook of register_load_state_dict_pre_hook"
                 )
-        counts, own_counts = (
-            [len(group["params"]) for group in groups] for groups in (saved_groups, self.param_groups)
-        )
         if counts != own_counts:
             raise ValueError(f"the state to load has groups of {counts} parameters, this optimizer of {own_counts}")
         groups = []
-        for index, (saved, own, own_names) in enumerate(
-            zip(saved_groups, self.param_groups, self._group_names, strict=True)
+        for saved, own, names_saved, own_names in zip(
+            saved_groups, self.param_groups, saved_names, self._group_names, strict=True
         ):
             identities = saved["params"]
             if has_names:
-                identity_of = dict(zip(saved_names[index], identities, strict=True))
+                identity_of = dict(zip(names_saved, identities, strict=True))
                 if moved := sorted(set(identity_of) - set(own_names)):
                     raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
                 identities = [identity_of[name] for name in own_names]
-            groups.append(
-                # Whether graphs capture a step is no part of a training.
-                {**saved, "params": identities, "param_names": [*own_names], "capturable": own["capturable"]}
-            )
+            # Whether graphs capture a step is no part of a training.
+            groups.append({**saved, "params": identities, "param_names": [*own_names], "capturable": own["capturable"]})
         return groups
 
     def __getstate__(self) -> dict[str, Any]:
@@ -461,7 +455,6 @@ class AdaPM(ClosureStep):
         become so."""
         cls = type(self).__name__
         refuse_sharded(named, cls, by_parts=True)
-        check_sharded([parameter for _, parameter in named], group)
         for name, parameter in named:
             if not parameter.is_floating_point():
                 raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
@@ -470,6 +463,11 @@ class AdaPM(ClosureStep):
                     f"bf16_stochastic_round rounds bfloat16 weights, and {name} is float16; take master_weights"
                 )
             if is_distributed(parameter):
+                if group["solver"] == DENSE_SOLVER or group["capturable"]:
+                    raise ShardedParametersError(
+                        f"solver={DENSE_SOLVER!r} and capturable=True need whole matrices, and FSDP2 or tensor "
+                        f"parallelism has split {name}; take subspace, and leave optimizer.step() outside the graph"
+                    )
                 refuse_divided_blocks(self.plan.parameter_blocks.get(name, ()), parameter, cls)
             if parameter.requires_grad and name not in self.plan.parameter_blocks:
                 raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
@@ -489,10 +487,10 @@ class AdaPM(ClosureStep):
         yield from zip(self._group_names[index], group["params"], strict=True)
 
     def _saved_parameters(self, state_dict: dict[str, Any]) -> Iterator[tuple[int, str, Tensor, dict[str, Any]]]:
-        """Yield (identity in the saved state, name, parameter, its group), in the order of both."""
+        """Yield (identity in the saved state, name, parameter, its saved group), in the order of both."""
         for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=True):
             for identity, (name, parameter) in zip(saved["params"], self._parameters_by_name(group), strict=True):
-                yield identity, name, parameter, group
+                yield identity, name, parameter, saved
 
     def _check_saved_state(self, state_dict: dict[str, Any]) -> None:
         # Not `defaults`, to which torch adds a key of its own whenever a state is loaded.
@@ -501,14 +499,13 @@ class AdaPM(ClosureStep):
             raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
         for group in state_dict["param_groups"]:
             check_options(group)
-        groups = {identity: group for group in state_dict["param_groups"] for identity in group["params"]}
-        for identity, name, parameter, _ in self._saved_parameters(state_dict):
+        for identity, name, parameter, group in self._saved_parameters(state_dict):
             if identity not in state_dict["state"]:
                 continue
             tensors = state_dict["state"][identity]
             shapes = {key: tuple(value.shape) for key, value in tensors.items() if key != STEP}
             expected = {key: block.state_shapes[state_name] for key, block, state_name in self._state_keys(name)}
-            if has_master_weight(groups[identity], parameter):
+            if has_master_weight(group, parameter):
                 expected[MASTER_WEIGHT] = tuple(parameter.shape)
             if shapes != expected:
                 raise ValueError(
@@ -524,9 +521,6 @@ class AdaPMMini(AdaPM):
     """
 
     second_moments = ADAM_MINI_SECOND_MOMENTS
-
-
-_USUAL_PLAN = PlanOptions(rank_ratio=0.05, state_dtype=None, unknown="warn", rules=())
 
 
 def _listing(names: Sequence[str], limit: int = 6) -> str:

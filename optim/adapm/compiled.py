@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import warnings
 from functools import cache
+from itertools import chain
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -196,12 +197,8 @@ def move(
     if isinstance(weight, FakeTensor):  # of which memory alone is counted
         return
     torch.autograd.graph.increment_version(weight)  # as for whatever torch writes to
-    parts = [item for tensor in (weight, gradient, product, moment, divisor) for item in _address_and_stride(tensor)]
+    operands = (weight, gradient, product, moment, divisor)
+    parts = [(None, 0) if tensor is None else (tensor.data_ptr(), tensor.stride(0)) for tensor in operands]
     code = library()
     assert code is not None
-    code.move(rows, columns, *parts, by_row, numbers.data_ptr(), torch.get_num_threads())
-
-
-def _address_and_stride(tensor: Tensor | None) -> tuple[int | None, int]:
-    """Return (address, stride of its rows)."""
-    return (None, 0) if tensor is None else (tensor.data_ptr(), tensor.stride(0))
+    code.move(rows, columns, *chain.from_iterable(parts), by_row, numbers.data_ptr(), torch.get_num_threads())

@@ -13,7 +13,7 @@ Groups are bounded, so that what a step takes for a while does not grow with a m
                                        largest block
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ..plan.blocks import SCALE, Block, FirstMoment, SecondMoment
-from ..plan.sharding import Portion, is_distributed, local_view, portion_of
+from ..plan.sharding import Portion
 from . import compiled, devices
 from .devices import chunk_elements
 from .eight_bit import EightBit, Stored
@@ -53,21 +53,6 @@ class ParamSlice:
     """The slice of a tensor like the parameter; None if it is all of it."""
     portion: Portion | None = None
     """The part of the block in this process, if several share it."""
-
-
-def cut_parameter(
-    blocks: Sequence[Block], index: int, parameter: Tensor, trained: Tensor, state: dict[str, Tensor]
-) -> Iterator[ParamSlice]:
-    """Yield the slices of a parameter, one for each of its blocks."""
-    for block in blocks:
-        view: Callable[[Tensor], Tensor] | None = None
-        portion = None
-        if is_distributed(parameter):
-            portion = portion_of(block, parameter)
-            view = partial(local_view, block, portion, parameter)
-        elif block.index is not None or block.part is not None:
-            view = block.view
-        yield ParamSlice(block, index, trained if view is None else view(trained), state, view, portion)
 
 
 @dataclass(eq=False)

@@ -83,7 +83,8 @@ def try_on(device: torch.device) -> None:
         for precision in _INPUTS:  # with all the rows that a tile may have
             pairs.append((multiply(start, [gradient], axis=0, precision=precision), dense @ gradient.mT, 1e-1))
         for dtype, error in ((torch.float64, 1e-12), (torch.float32, 1e-3)):
-            pairs.append((inner_products(start, rows, dtype), dense.to(dtype) @ rows.to(dtype).mT, error))
+            products = multiply(start, rows, axis=0, dtype=dtype)
+            pairs.append((products, dense.to(dtype) @ rows.to(dtype).mT, error))
     if not all(torch.allclose(ours, torchs, rtol=0.1 * error, atol=error) for ours, torchs, error in pairs):
         raise RuntimeError("its kernels do not agree with torch's operators")
 
@@ -187,7 +188,7 @@ class SpreadMomentum(Momentum):
 
     def start_times_transposed(self, start: Start) -> Tensor:
         """X M^T (B × r × outputs), for the r rows X of each, which are made of R' wherever they are read."""
-        products = inner_products(start, self.carried.right, torch.float32)
+        products = multiply(start, self.carried.right, axis=0)
         carried = Carried(products, self.carried.left.mT, self.beta1)
         sums = None
         if not self._sums:
@@ -197,7 +198,7 @@ class SpreadMomentum(Momentum):
 
     def gram(self, rows: Tensor) -> Tensor:
         """X X^T (B × r × r) in float64, without a copy of X in it."""
-        return inner_products(Start(rows), rows, torch.float64)
+        return multiply(Start(rows), rows, axis=0, dtype=torch.float64)
 
     def rows_times(self, rows: Tensor) -> Tensor:
         """X M (B × r × inputs), for r rows X of each."""
@@ -226,50 +227,39 @@ class Carried(NamedTuple):
     """b1: of this part; the product with G has the rest."""
 
 
-def inner_products(start: Start, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return X Y^T of B blocks, B × r × r, computed in float32 or float64.
-
-    Where there are too few blocks to keep a device busy, each is cut along its rows, and the parts are added up.
-
-    Args:
-        start: X, B × r × n.
-        rows: Y, B × r × n, in float32.
-        dtype: Of the products.
-    """
-    blocks, rank, length = rows.shape
-    splits = min(
-        triton.cdiv(_ENOUGH_PROGRAMS, blocks * triton.cdiv(rank, _INNER_TILE) ** 2), triton.cdiv(length, _LEAST_SPLIT)
-    )
-    products = torch.empty((max(1, splits), blocks, rank, rank), dtype=dtype, device=rows.device)
-    _launch_product(start, rows, products, axis=0)
-    return products[0] if len(products) == 1 else products.sum(dim=0)
-
-
 def multiply(
     start: Start,
-    matrices: Sequence[Tensor],
+    matrices: Sequence[Tensor] | Tensor,
     *,
     axis: int,
     sums: Tensor | None = None,
     carried: Carried | None = None,
     precision: str = "highest",
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Return X G^T (axis 0) or X G (axis 1), in one launch if the matrices have equal strides.
 
     Args:
         start: X of each, B × r × n (or m).
-        matrices: G of each, m × n.
+        matrices: G of each, m × n. Thin ones may be one tensor, B × m × n: where they are too few to keep a device
+            busy, each is cut along its rows, and the parts are added up.
         axis: Of G that stays.
         sums: B × m (or n): the sums of squares along the other axis are written here.
         carried: What is added.
         precision: Of the products with G, in torch's words: those of `_INPUTS`.
+        dtype: Of the products: float32 or float64.
 
     Returns:
         B × r × m (or n).
     """
-    product = start.rows.new_empty((1, *start.rows.shape[:2], matrices[0].shape[axis]))
-    _launch_product(start, matrices, product, axis=axis, sums=sums, carried=carried, precision=precision)
-    return product[0]
+    blocks, rank, length = start.rows.shape
+    splits = 1
+    if isinstance(matrices, Tensor):
+        programs = blocks * triton.cdiv(rank, _INNER_TILE) ** 2
+        splits = max(1, min(triton.cdiv(_ENOUGH_PROGRAMS, programs), triton.cdiv(length, _LEAST_SPLIT)))
+    products = start.rows.new_empty((splits, blocks, rank, matrices[0].shape[axis]), dtype=dtype)
+    _launch_product(start, matrices, products, axis=axis, sums=sums, carried=carried, precision=precision)
+    return products[0] if splits == 1 else products.sum(dim=0)
 
 
 def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
@@ -292,11 +282,7 @@ def _launch_product(
 ) -> None:
     """Fill in products, splits × B × r × m (or n), and sums of squares, B × m (or n); either may be left out.
 
-    Args:
-        start: As for `multiply`; None for sums alone.
-        matrices: Those of `multiply`; or in one tensor, B × m × n, which needs no table of addresses.
-        products: In float32, or float64.
-        axis: As for `multiply`; so are the others.
+    The arguments are those of `multiply`, but for `start`, which is None for sums alone.
     """
     rows, inverse, sketch = start or (None, None, None)
     through, thin, weight = carried or (None, None, 0.0)

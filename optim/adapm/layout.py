@@ -8,7 +8,7 @@ rounds it to the weight. Weights that somebody else changes between two steps (a
 initialization) are followed: an element that is no longer its copy rounded is taken over.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from ..plan.blocks import BlockPlan, FirstMoment, SecondMoment
+from ..plan.sharding import is_distributed, local_view, portion_of
 from . import devices
-from .groups import Group, ParamSlice, cut_parameter, hold_state, hold_together, make_units, runs
-from .sharded import needs_exchange
+from .groups import Group, ParamSlice, hold_state, hold_together, make_units, runs
+from .sharded import processes_sharing_moments
 
 STEP, MASTER_WEIGHT = "step", "master_weight"
 """The names of a parameter's counter and of the copy of its weight in its state."""
@@ -148,9 +149,19 @@ def _make_bucket(
         record = moving[position]
         if record.parameter.numel() == 0 < plan.elements.get(record.name, 0):
             continue  # somebody has taken its memory away
-        blocks = plan.parameter_blocks.get(record.name, ())
-        for part in cut_parameter(blocks, position, record.parameter, trained, record.state):
-            if part.portion is not None and needs_exchange(part.block, part.portion):
+        for block in plan.parameter_blocks.get(record.name, ()):
+            view: Callable[[Tensor], Tensor] | None = None
+            portion = None
+            if is_distributed(record.parameter):
+                portion = portion_of(block, record.parameter)
+                view = partial(local_view, block, portion, record.parameter)
+            elif block.index is not None or block.part is not None:
+                view = block.view
+            part = ParamSlice(block, position, trained if view is None else view(trained), record.state, view, portion)
+            is_low_rank = block.first_moment is FirstMoment.LOW_RANK
+            if portion is not None and (
+                (is_low_rank and any(portion.groups)) or processes_sharing_moments(block, portion)
+            ):
                 shared.append(part)
             elif part.weight.numel() == 0:
                 hold_state([part])

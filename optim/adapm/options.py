@@ -1,6 +1,6 @@
 """The options of an AdaPM step, which groups of parameters may have of their own, and what a step makes of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Integral, Real
 from operator import itemgetter
@@ -8,9 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import ShardedParametersError
 from ..plan.blocks import Block, FirstMoment
-from ..plan.sharding import is_distributed
 from . import devices
 from .devices import MATMUL_PRECISIONS
 from .low_rank import Mixture, Number, mixture
@@ -63,21 +61,6 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise ValueError(
             "capturable does not go with bf16_stochastic_round: a CUDA graph would round by the chances of the step "
             "that it captured, over and over; take master_weights"
-        )
-
-
-def check_sharded(parameters: Iterable[Tensor], group: Mapping[str, Any]) -> None:
-    """Raise `ShardedParametersError` if one of them is sharded, and an option of their group needs whole ones."""
-    if not any(is_distributed(parameter) for parameter in parameters):
-        return
-    if (solver := group["solver"]) == DENSE_SOLVER:
-        raise ShardedParametersError(
-            f"solver={solver!r} needs whole matrices, and FSDP2 or tensor parallelism has split them; take subspace"
-        )
-    if group["capturable"]:
-        raise ShardedParametersError(
-            "capturable=True needs whole matrices, and FSDP2 or tensor parallelism has split them; leave "
-            "optimizer.step() outside the graph"
         )
 
 
