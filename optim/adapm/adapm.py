@@ -20,10 +20,10 @@ worked out in `step.py`, for groups of like blocks that `layout.py` makes once; 
 planning, saving, loading.
 """
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter, eq, itemgetter
+from operator import attrgetter, itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
@@ -34,7 +34,7 @@ from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
 from ..closure_step import ClosureStep, check_torch_flags
-from ..errors import OptimError
+from ..errors import OptimError, ShardedParametersError
 from ..plan.blocks import (
     ADAM_MINI_SECOND_MOMENTS,
     ADAM_SECOND_MOMENTS,
@@ -47,17 +47,16 @@ from ..plan.blocks import (
 )
 from ..plan.groups import as_group, as_groups, name_groups, names
 from ..plan.modules import plain_name
-from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks
+from ..plan.placement import DEFAULTS, PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
 from .layout import LAID_OUT_BY, MASTER_WEIGHT, STEP, Layout, Moving, has_master_weight
-from .options import OPTIONS, Options, StepSettings, check_group, check_options, check_sharded
+from .options import OPTIONS, StepSettings, check_options
+from .solvers import DENSE_SOLVER
 from .step import update, update_fused
 
 if TYPE_CHECKING:
-    from typing import Self, Unpack  # in Python since 3.11
-
-_chosen = itemgetter(*LAID_OUT_BY)
+    from typing import Self  # in Python since 3.11
 
 
 class AdaPM(ClosureStep):
@@ -67,12 +66,19 @@ class AdaPM(ClosureStep):
     `AdaPM(model.named_parameters(), lr=6e-4)` has names and shapes alone to go by, which is enough for common names.
 
     Args:
-        params: The model, of which all that is trainable is trained; or `model.named_parameters()`, or groups of such:
-            names tell the blocks.
+        params: The model, of which all that is trainable is trained: a Transformer, or anything whose weights the block
+            plan can place; wrapped by `torch.compile`, DDP or Accelerate, or not. Or `model.named_parameters()`, or
+            groups of such: names tell the blocks.
         lr: Learning rate; tune it as for AdamW (the paper uses AdamW's own).
-        plan: The blocks of these parameters, from `optim.plan.placement.plan_blocks`; None to plan them by names.
+        model: The model of groups of parameters, which tells their blocks better than names do.
+        plan: The blocks of these parameters, from `optim.plan.placement.plan_blocks`; None to plan them.
         heads: Query heads of every attention: AdaPM-mini needs it to plan by names, AdaPM does not.
-        rank_ratio, state_dtype, unknown, rules: As for `for_model`, where there is no plan.
+        rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
+        state_dtype: Type of factors and moments; None for the parameter's own, at least float32. `torch.int8` is 8 bits
+            per element with scales, of all but vectors (`eight_bit.py`). Arithmetic is in float32 in any case.
+        unknown: What becomes of weights that no rule places: full Adam moments and a warning that lists them ("warn"),
+            full Adam moments ("full"), or an error ("error").
+        rules: What some blocks keep instead of what their kind does; later rules win.
         betas: Decay rates b1 of the momentum and b2 of the second moment, in [0, 1).
         eps: Added to the root of the second moment.
         weight_decay: Decoupled, on matrices; vectors and tables of relative position biases never decay. Scaled by the
@@ -107,6 +113,7 @@ class AdaPM(ClosureStep):
     Raises:
         ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
         UnplacedWeightsError: names the weights that need `heads`, or with unknown="error" those that no rule places.
+        RuleError: a rule fits no block, or asks of one what it cannot keep.
         ShardedParametersError: parameters are sharded, now or at the first step, in a way that this cannot train:
             FSDP1, ZeRO-3, a dimension that is divided twice unevenly or inside of which blocks end, or any way with
             solver="svd" or capturable=True.
@@ -118,13 +125,14 @@ class AdaPM(ClosureStep):
     _layout: Layout | None = None
     """The layout of the last step."""
     _model: "ref[nn.Module] | None" = None
-    """The model of parameters that are added later; copies do without."""
+    """The model, for parameters that are added later; copies do without."""
 
     def __init__(
         self,
         params: ParamsT | nn.Module,
         lr: float | Tensor,
         *,
+        model: nn.Module | None = None,
         plan: BlockPlan | None = None,
         heads: int | None = None,
         rank_ratio: float = 0.05,
@@ -154,72 +162,36 @@ class AdaPM(ClosureStep):
     ) -> None:
         arguments = locals()
         check_torch_flags(type(self).__name__, arguments, taken=("capturable",))
-        defaults = {option: arguments[option] for option in OPTIONS}
-        if isinstance(params, nn.Module):
-            self._model = ref(params)
-            params = [(name, value) for name, value in params.named_parameters() if value.requires_grad]
-        groups = as_groups(params)
         planning = PlanOptions(rank_ratio=rank_ratio, state_dtype=state_dtype, unknown=unknown, rules=rules)
-        if plan is not None and (heads is not None or planning != _USUAL_PLAN):
+        if plan is not None and (heads is not None or not planning.items() <= DEFAULTS.items()):
             raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
-        self.plan = BlockPlan(()) if plan is None else plan
+        groups = as_groups(params)
+        model = params if isinstance(params, nn.Module) else model
+        self._model = None if model is None else ref(model)
         self._heads, self._planning = heads, planning if plan is None else None
-        self._plan_missing(dict(names(groups)))
+        self.plan = self._plan(dict(names(groups))) if plan is None else plan
         self.compile = compile
         self._group_names: list[tuple[str, ...]] = []
-        super().__init__(groups, defaults)
+        super().__init__(groups, {option: arguments[option] for option in OPTIONS})
 
     @classmethod
     def for_model(
-        cls,
-        model: nn.Module,
-        lr: float | Tensor,
-        *,
-        params: ParamsT | None = None,
-        rank_ratio: float = 0.05,
-        state_dtype: torch.dtype | None = None,
-        unknown: Unknown = "warn",
-        rules: Rules = (),
-        compile: bool | None = None,
-        **options: "Unpack[Options]",
+        cls, model: nn.Module, lr: float | Tensor, *, params: ParamsT | None = None, **options: Any
     ) -> "Self":
         """Plan the trainable parameters of a model and build the optimizer on them.
 
         Args:
-            model: A Transformer, or anything whose weights the block plan can place; wrapped by `torch.compile`, DDP or
-                Accelerate, or not.
+            model: As for the constructor.
             lr: Learning rate.
             params: Groups of the model's parameters, with names or without, each with its own options: those of
                 nanoGPT or Hugging Face, for example. None for all that are trainable, in one group.
-            rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
-            state_dtype: Type of factors and moments; None for the parameter's own, at least float32. `torch.int8` is
-                8 bits per element with scales, of all but vectors (`eight_bit.py`). Arithmetic is in float32 in any
-                case.
-            unknown: What becomes of weights that no rule places: full Adam moments and a warning that lists them
-                ("warn"), full Adam moments ("full"), or an error ("error").
-            rules: What some blocks keep instead of what their kind does; later rules win.
-            compile: As for the constructor.
-            options: As for the constructor.
+            options: Those of the constructor.
 
         Raises:
-            UnplacedWeightsError: names every weight that no rule places, with unknown="error".
-            RuleError: a rule fits no block, or asks of one what it cannot keep.
-            ValueError: a parameter of `params` is not the model's.
+            ValueError: a parameter of `params` is not the model's; else as the constructor.
         """
-        planning = PlanOptions(rank_ratio=rank_ratio, state_dtype=state_dtype, unknown=unknown, rules=rules)
-        plan = plan_blocks(model, **cls._plan_options(planning))
-        if params is None:
-            params = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        groups = as_groups(params)
-        for group in groups:
-            check_group(group, planning)
-        optimizer = cls(name_groups(model, groups), lr, plan=plan, compile=compile, **options)
-        optimizer._planning, optimizer._model = planning, ref(model)
-        return optimizer
-
-    @classmethod
-    def _plan_options(cls, choices: PlanOptions) -> PlanOptions:
-        return {**choices, "first_moments": cls.first_moments, "second_moments": cls.second_moments}
+        groups = name_groups(model, as_groups(model if params is None else params))
+        return cls(groups, lr, model=model, **options)
 
     @_disable_dynamo  # as torch's own optimizers do
     def _update_all(self) -> None:
@@ -245,53 +217,61 @@ class AdaPM(ClosureStep):
     def _layout_of(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Layout:
         """Return the layout of this step: the last one, unless it has changed."""
         if any(map(attrgetter("is_sparse"), gradients)):
-            self._refuse_sparse()
-        groups = self.param_groups
-        for group in groups:
+            named = chain.from_iterable(map(self._parameters_by_name, self.param_groups))
+            name = next(name for name, value in named if value.grad is not None and value.grad.is_sparse)
+            raise RuntimeError(
+                f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
+                f"build its nn.Embedding with sparse=False"
+            )
+        for group in self.param_groups:
             if not all(0.0 <= beta < 1.0 for beta in group["betas"]):  # a schedule may have set them
                 raise ValueError(f"Invalid betas: {group['betas']!r}; they must be two numbers in [0, 1)")
-        # Whatever else the groups go by.
-        facts = (self.compile, [*map(id, groups)], [*map(_chosen, groups)])
-        layout = self._layout
-        if layout is not None and layout.holds(facts, parameters, self.state):
-            return layout
+        identity = self._identity(parameters)
+        if self._layout is not None and self._layout.identity == identity and self._layout.counts_alone():
+            return self._layout
         if devices.is_capturing():
             raise RuntimeError(
                 f"take three steps of {type(self).__name__} with all gradients before a CUDA graph captures one: the "
                 f"first of a training, or after loading a state, make what later ones use, and compile their kernels"
             )
         self._layout = None  # and with it views of what may go
-        new_layout = self._layout = self._lay_out(facts, moves=lambda parameter: parameter.grad is not None)
-        return new_layout
+        layout = self._layout = self._lay_out(moves=lambda parameter: parameter.grad is not None)
+        layout.identity = self._identity(parameters)
+        return layout
 
-    def _lay_out(self, facts: object, *, moves: Callable[[Tensor], bool]) -> Layout:
+    def _identity(self, parameters: Sequence[Tensor]) -> list[object]:
+        """Return the facts that a layout goes by: options, the parameters that move, and where all tensors lie."""
+        tensors: list[Tensor] = [*parameters, *chain.from_iterable(map(dict.values, self.state.values()))]
+        if not {*map(type, tensors)} <= {Tensor, nn.Parameter}:
+            tensors = [tensor._local_tensor if is_distributed(tensor) else tensor for tensor in tensors]
+        addresses = map(Tensor.data_ptr, tensors)  # `.data` puts others under a tensor
+        options = map(itemgetter(*LAID_OUT_BY), self.param_groups)
+        return [self.compile, *map(id, self.param_groups), *options, *map(id, parameters), *addresses]
+
+    def _lay_out(self, *, moves: Callable[[Tensor], bool]) -> Layout:
         moving: list[Moving] = []
         for group in self.param_groups:
             named = [(name, value) for name, value in self._parameters_by_name(group) if moves(value)]
             if any(name not in self.plan.parameter_blocks and value.numel() > 0 for name, value in named):
-                self._plan_new_parameters(group)
-            for name, parameter in named:
-                self._refuse_unfit(group, name, parameter)
-                moving.append(Moving(group, name, parameter, self.state[parameter]))
+                self._plan_new_parameters()
+            self._check_parameters(group, named)
+            moving += [Moving(group, name, parameter, self.state[parameter]) for name, parameter in named]
         device = moving[0].parameter.device if moving else torch.device("cpu")
         compiles = compiled.should_compile(self.compile, sum(self.plan.elements.values()), device)
-        return Layout(self.plan, moving, facts, self.state, compiles=compiles)
+        return Layout(self.plan, moving, compiles=compiles)
 
     def _refuse_capture_of_host_numbers(self) -> None:
         name = type(self).__name__
         for group in self.param_groups:
             if not group["capturable"]:
                 raise RuntimeError(f"a CUDA graph can capture a step of {name} only with capturable=True")
-            if (
-                isinstance(lr := group["lr"], Tensor)
-                and lr.is_cpu
-                and not all(value.is_cpu for value in group["params"])
-            ):
+            lr = group["lr"]
+            if isinstance(lr, Tensor) and lr.is_cpu and not all(value.is_cpu for value in group["params"]):
                 raise RuntimeError(f"a learning rate on the CPU is not read by a CUDA graph; give {name} one there")
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
-        self._lay_out(None, moves=lambda parameter: True)
+        self._lay_out(moves=lambda parameter: True)
 
     def names_without_gradient(self) -> list[str]:
         """Return the names of trainable parameters that have had no gradient so far: idle experts, for example."""
@@ -308,23 +288,43 @@ class AdaPM(ClosureStep):
         They must be in the plan, if the optimizer was given one; else they are planned from the model, or by names.
         Parameters that were there before keep their blocks.
         """
+        name = type(self).__name__
         if self._planning is not None:
-            check_group(param_group, {**self._planning, "heads": self._heads})
+            for option, value in {**self._planning, "heads": self._heads}.items():
+                if param_group.get(option, value) != value:
+                    raise ValueError(
+                        f"a group of parameters has no {option} of its own: give {param_group[option]!r} to the "
+                        f"optimizer, or say what single blocks keep by rules=[Rule(pattern, …)]"
+                    )
         check_options({**self.defaults, **param_group})
-        check_torch_flags(type(self).__name__, param_group, taken=("capturable",))
+        check_torch_flags(name, param_group, taken=("capturable",))
         super().add_param_group(as_group(param_group))
         group = self.param_groups[-1]
         try:
-            self._check_names(group)
-            named = zip(group["param_names"], group["params"], strict=True)
-            refuse_sharded(named, type(self).__name__, by_parts=True)
-            check_sharded(group["params"], group)
-            group["param_names"] = [plain_name(name) for name in group["param_names"]]
+            if "param_names" not in group:
+                raise ValueError(
+                    f"{name} finds blocks by name; give it the model, model.named_parameters(), or groups of "
+                    f"parameters by for_model(model, params=..., ...). In a Trainer of transformers: "
+                    f"optimizers=({name}(model, lr=...), None), or optimizer_cls_and_kwargs=({name}, "
+                    f'{{"lr": ..., "model": model}}). In Lightning, its CLI too: return {name}(self, lr=...) from '
+                    f"configure_optimizers. In a recipe of torchtune: from _setup_optimizer"
+                )
+            group["param_names"] = [plain_name(parameter) for parameter in group["param_names"]]
             self._group_names.append(tuple(group["param_names"]))
-            self._check_names_differ()
-            self._plan_new_parameters(group)
-            if param_group.get("weight_decay"):  # of the group's own
-                self._refuse_decay_of_vectors(group)
+            ((double, times),) = Counter(chain.from_iterable(self._group_names)).most_common(1) or [("", 0)]
+            if times > 1:
+                raise ValueError(
+                    f"two parameters are called {double}; build an optimizer for each model, or put the models into "
+                    f"one module (nn.ModuleDict) and give its named_parameters()"
+                )
+            self._plan_new_parameters()
+            self._check_parameters(group, [*self._parameters_by_name(group)])
+            blocks = [block for name in group["param_names"] for block in self.plan.parameter_blocks.get(name, ())]
+            if param_group.get("weight_decay") and blocks and not any(block.decays for block in blocks):
+                raise ValueError(
+                    f"a group asks for weight_decay={group['weight_decay']!r} and has vectors alone "
+                    f"({_listing(group['param_names'])}), which {name} never decays; give it weight_decay=0"
+                )
         except (ValueError, OptimError):
             self.param_groups.pop()
             del self._group_names[len(self.param_groups) :]
@@ -350,23 +350,21 @@ class AdaPM(ClosureStep):
         Raises:
             ValueError: it is of other parameters or of another plan; nothing has changed then.
         """
-        hooks = self._optimizer_load_state_dict_pre_hooks
-        for hook in hooks.values():
-            hooked = hook(self, state_dict)
-            state_dict = state_dict if hooked is None else hooked
-        self._optimizer_load_state_dict_pre_hooks = OrderedDict()  # torch would run them again
-        try:
-            self._load(state_dict)
-        finally:
-            self._optimizer_load_state_dict_pre_hooks = hooks
+        ordered: dict[str, Any] = {}
 
-    def _load(self, state_dict: dict[str, Any]) -> None:
-        state_dict = {**state_dict, "param_groups": self._in_own_order(state_dict["param_groups"])}
-        self._check_saved_state(state_dict)
-        super().load_state_dict(state_dict)  # which lets go of the layout, by `__setstate__`
+        def put_in_order(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+            ordered.update(state, param_groups=self._in_own_order(state["param_groups"]))
+            self._check_saved_state(ordered)
+            return ordered
+
+        handle = self.register_load_state_dict_pre_hook(put_in_order)  # behind those that are there
+        try:
+            super().load_state_dict(state_dict)  # which lets go of the layout, by `__setstate__`
+        finally:
+            handle.remove()
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
-        for identity, name, parameter, group in self._saved_parameters(state_dict):
-            saved, state = state_dict["state"].get(identity, {}), self.state.get(parameter, {})
+        for identity, name, parameter, group in self._saved_parameters(ordered):
+            saved, state = ordered["state"].get(identity, {}), self.state.get(parameter, {})
             if STEP in state:
                 state[STEP] = state[STEP].to(parameter.device if group["capturable"] else "cpu", torch.float32)
             if MASTER_WEIGHT in saved:
@@ -384,8 +382,9 @@ class AdaPM(ClosureStep):
     def _in_own_order(self, saved_groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the saved groups with this optimizer's names, and their parameters in its order, by saved names if
         they have any."""
+        counts, own_counts = ([len(group["params"]) for group in every] for every in (saved_groups, self.param_groups))
         saved_names = [[*map(plain_name, group.get("param_names", ()))] for group in saved_groups]
-        has_names = all(map(eq, map(len, saved_names), (len(group["params"]) for group in saved_groups)))
+        has_names = [*map(len, saved_names)] == counts
         if has_names:
             every_saved, every_own = (set(chain.from_iterable(lists)) for lists in (saved_names, self._group_names))
             if new := sorted(every_own - every_saved):
@@ -398,25 +397,20 @@ class AdaPM(ClosureStep):
                     f"the state to load has {_listing(extra)}, which this optimizer does not train; build it with "
                     f"them, or take them out of the state in a hook of register_load_state_dict_pre_hook"
                 )
-        counts, own_counts = (
-            [len(group["params"]) for group in groups] for groups in (saved_groups, self.param_groups)
-        )
         if counts != own_counts:
             raise ValueError(f"the state to load has groups of {counts} parameters, this optimizer of {own_counts}")
         groups = []
-        for index, (saved, own, own_names) in enumerate(
-            zip(saved_groups, self.param_groups, self._group_names, strict=True)
+        for saved, own, names_saved, own_names in zip(
+            saved_groups, self.param_groups, saved_names, self._group_names, strict=True
         ):
             identities = saved["params"]
             if has_names:
-                identity_of = dict(zip(saved_names[index], identities, strict=True))
+                identity_of = dict(zip(names_saved, identities, strict=True))
                 if moved := sorted(set(identity_of) - set(own_names)):
                     raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
                 identities = [identity_of[name] for name in own_names]
-            groups.append(
-                # Whether graphs capture a step is no part of a training.
-                {**saved, "params": identities, "param_names": [*own_names], "capturable": own["capturable"]}
-            )
+            # Whether graphs capture a step is no part of a training.
+            groups.append({**saved, "params": identities, "param_names": [*own_names], "capturable": own["capturable"]})
         return groups
 
     def __getstate__(self) -> dict[str, Any]:
@@ -431,25 +425,24 @@ class AdaPM(ClosureStep):
         super().__setstate__(state)
         self._layout = None
 
-    def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
-        """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""
-        planned = self.plan.parameter_blocks
-        if self._planning is None or all(name in planned for name, value in parameters.items() if value.requires_grad):
-            return
+    def _plan(self, parameters: Mapping[str, Tensor]) -> BlockPlan:
+        """Return the plan of the model; without one, of these parameters by their names."""
         model = None if self._model is None else self._model()
-        options = self._plan_options(self._planning)
-        blocks = (
-            plan_blocks(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
-        )
-        added = (block for block in blocks if block.parameter in parameters and block.parameter not in planned)
-        self.plan = BlockPlan((*self.plan, *added))
+        moments = PlanOptions(first_moments=self.first_moments, second_moments=self.second_moments)
+        options = PlanOptions(**(self._planning or {}), **moments)
+        return plan_blocks(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
 
-    def _plan_new_parameters(self, group: dict[str, Any]) -> None:
-        """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
-        self._plan_missing(
-            {name: value for every in self.param_groups for name, value in self._parameters_by_name(every)}
-        )
-        self._check_parameters(group)
+    def _plan_new_parameters(self) -> None:
+        """Give blocks to the parameters that the plan lacks: added or thawed since it was made."""
+        parameters = {name: value for every in self.param_groups for name, value in self._parameters_by_name(every)}
+        planned = self.plan.parameter_blocks
+        if self._planning is not None and any(
+            value.requires_grad and name not in planned for name, value in parameters.items()
+        ):
+            blocks = self._plan(parameters)
+            self.plan = BlockPlan(
+                (*self.plan, *(block for block in blocks if block.parameter in parameters.keys() - planned.keys()))
+            )
 
     def _state_keys(self, name: str) -> Iterator[tuple[str, Block, str]]:
         """Yield (key, block, state name of the block) of every state tensor of that parameter's blocks."""
@@ -457,26 +450,33 @@ class AdaPM(ClosureStep):
             for state_name in block.state_shapes:
                 yield block.key(state_name), block, state_name
 
-    def _refuse_sparse(self) -> None:
-        named = (pair for group in self.param_groups for pair in self._parameters_by_name(group))
-        name = next(name for name, value in named if value.grad is not None and value.grad.is_sparse)
-        raise RuntimeError(
-            f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
-            f"build its nn.Embedding with sparse=False"
-        )
-
-    def _refuse_unfit(self, group: Mapping[str, Any], name: str, parameter: Tensor) -> None:
-        """Raise for what no step is for, before any weight has moved; it may have become so since it was given."""
-        # Torch's kernels would read beyond the state of one that has grown.
-        has_grown = parameter.numel() not in (0, self.plan.elements.get(name, parameter.numel()))
-        if has_grown or not self.state[parameter]:
-            refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
-            check_sharded([parameter], group)
-        if has_grown:
-            raise ValueError(
-                f"{name} is {tuple(parameter.shape)}, another size than when {type(self).__name__} was built; "
-                f"build it after the model has its final shapes (resize_token_embeddings, pruning)"
-            )
+    def _check_parameters(self, group: Mapping[str, Any], named: Sequence[tuple[str, Tensor]]) -> None:
+        """Raise for parameters that no step is for: when they are added, and before any moves, by when they may have
+        become so."""
+        cls = type(self).__name__
+        refuse_sharded(named, cls, by_parts=True)
+        for name, parameter in named:
+            if not parameter.is_floating_point():
+                raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
+            if group["bf16_stochastic_round"] and parameter.dtype is torch.float16:
+                raise ValueError(
+                    f"bf16_stochastic_round rounds bfloat16 weights, and {name} is float16; take master_weights"
+                )
+            if is_distributed(parameter):
+                if group["solver"] == DENSE_SOLVER or group["capturable"]:
+                    raise ShardedParametersError(
+                        f"solver={DENSE_SOLVER!r} and capturable=True need whole matrices, and FSDP2 or tensor "
+                        f"parallelism has split {name}; take subspace, and leave optimizer.step() outside the graph"
+                    )
+                refuse_divided_blocks(self.plan.parameter_blocks.get(name, ()), parameter, cls)
+            if parameter.requires_grad and name not in self.plan.parameter_blocks:
+                raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
+            # Torch's kernels would read beyond the state of one that has grown.
+            if parameter.numel() not in (0, self.plan.elements.get(name, parameter.numel())):
+                raise ValueError(
+                    f"{name} is {tuple(parameter.shape)}, another size than when {cls} was built; "
+                    f"build it after the model has its final shapes (resize_token_embeddings, pruning)"
+                )
 
     def _parameters_by_name(self, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
         """Yield (name, parameter) of a group, by the names given at construction.
@@ -486,52 +486,11 @@ class AdaPM(ClosureStep):
         index = next(index for index, candidate in enumerate(self.param_groups) if candidate is group)
         yield from zip(self._group_names[index], group["params"], strict=True)
 
-    def _check_names(self, group: dict[str, Any]) -> None:
-        name = type(self).__name__
-        if "param_names" not in group:
-            raise ValueError(
-                f"{name} finds blocks by name; give it the model, model.named_parameters(), or groups of parameters by "
-                f"for_model(model, params=..., ...). In a Trainer of transformers: optimizers=({name}(model, lr=...), "
-                f'None), or optimizer_cls_and_kwargs=({name}, {{"lr": ..., "model": model}}). In Lightning, its CLI '
-                f"too: return {name}(self, lr=...) from configure_optimizers. In a recipe of torchtune: from "
-                f"_setup_optimizer"
-            )
-
-    def _check_names_differ(self) -> None:
-        every = [name for names in self._group_names for name in names]
-        if len(set(every)) < len(every):
-            name = next(name for name in every if every.count(name) > 1)
-            raise ValueError(
-                f"two parameters are called {name}; build an optimizer for each model, or put the models into one "
-                f"module (nn.ModuleDict) and give its named_parameters()"
-            )
-
-    def _check_parameters(self, group: dict[str, Any]) -> None:
-        for name, parameter in self._parameters_by_name(group):
-            if not parameter.is_floating_point():
-                raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
-            if group["bf16_stochastic_round"] and parameter.dtype is torch.float16:
-                raise ValueError(
-                    f"bf16_stochastic_round rounds bfloat16 weights, and {name} is float16; take master_weights"
-                )
-            if is_distributed(parameter):
-                refuse_divided_blocks(self.plan.parameter_blocks.get(name, ()), parameter, type(self).__name__)
-            if parameter.requires_grad and name not in self.plan.parameter_blocks:
-                raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
-
-    def _refuse_decay_of_vectors(self, group: Mapping[str, Any]) -> None:
-        blocks = [block for name in group["param_names"] for block in self.plan.parameter_blocks.get(name, ())]
-        if blocks and not any(block.decays for block in blocks):
-            raise ValueError(
-                f"a group asks for weight_decay={group['weight_decay']!r} and has vectors alone "
-                f"({_listing(group['param_names'])}), which {type(self).__name__} never decays; give it weight_decay=0"
-            )
-
     def _saved_parameters(self, state_dict: dict[str, Any]) -> Iterator[tuple[int, str, Tensor, dict[str, Any]]]:
-        """Yield (identity in the saved state, name, parameter, its group), in the order of both."""
+        """Yield (identity in the saved state, name, parameter, its saved group), in the order of both."""
         for saved, group in zip(state_dict["param_groups"], self.param_groups, strict=True):
             for identity, (name, parameter) in zip(saved["params"], self._parameters_by_name(group), strict=True):
-                yield identity, name, parameter, group
+                yield identity, name, parameter, saved
 
     def _check_saved_state(self, state_dict: dict[str, Any]) -> None:
         # Not `defaults`, to which torch adds a key of its own whenever a state is loaded.
@@ -540,14 +499,13 @@ class AdaPM(ClosureStep):
             raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
         for group in state_dict["param_groups"]:
             check_options(group)
-        groups = {identity: group for group in state_dict["param_groups"] for identity in group["params"]}
-        for identity, name, parameter, _ in self._saved_parameters(state_dict):
+        for identity, name, parameter, group in self._saved_parameters(state_dict):
             if identity not in state_dict["state"]:
                 continue
             tensors = state_dict["state"][identity]
             shapes = {key: tuple(value.shape) for key, value in tensors.items() if key != STEP}
             expected = {key: block.state_shapes[state_name] for key, block, state_name in self._state_keys(name)}
-            if has_master_weight(groups[identity], parameter):
+            if has_master_weight(group, parameter):
                 expected[MASTER_WEIGHT] = tuple(parameter.shape)
             if shapes != expected:
                 raise ValueError(
@@ -563,9 +521,6 @@ class AdaPMMini(AdaPM):
     """
 
     second_moments = ADAM_MINI_SECOND_MOMENTS
-
-
-_USUAL_PLAN = PlanOptions(rank_ratio=0.05, state_dtype=None, unknown="warn", rules=())
 
 
 def _listing(names: Sequence[str], limit: int = 6) -> str:

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import warnings
 from functools import cache
+from itertools import chain
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._triton import has_triton
 
 # A step of GPT-2 124M takes less (docs/LOG.md); one of a million parameters does not.
@@ -142,7 +144,7 @@ def is_worth_compiling(shape: tuple[int, ...], weight: Tensor) -> bool:
     return (
         len(shape) == 2
         and prod(shape) >= _CPU_SMALLEST_BLOCK
-        and type(weight) is Tensor  # others, torch's fake ones for instance, may have no memory to write to
+        and type(weight) in (Tensor, FakeTensor)  # others may have no memory to write to
         and (weight.device.type, weight.dtype, weight.stride(-1)) == ("cpu", torch.float32, 1)
         and library() is not None
     )
@@ -192,13 +194,11 @@ def move(
     rows, columns = weight.shape
     by_row = divisor is not None and divisor.shape == (rows, 1)
     product, divisor = (None if tensor is None else tensor.contiguous() for tensor in (product, divisor))
+    if isinstance(weight, FakeTensor):  # of which memory alone is counted
+        return
     torch.autograd.graph.increment_version(weight)  # as for whatever torch writes to
-    parts = [item for tensor in (weight, gradient, product, moment, divisor) for item in _address_and_stride(tensor)]
+    operands = (weight, gradient, product, moment, divisor)
+    parts = [(None, 0) if tensor is None else (tensor.data_ptr(), tensor.stride(0)) for tensor in operands]
     code = library()
     assert code is not None
-    code.move(rows, columns, *parts, by_row, numbers.data_ptr(), torch.get_num_threads())
-
-
-def _address_and_stride(tensor: Tensor | None) -> tuple[int | None, int]:
-    """Return (address, stride of its rows)."""
-    return (None, 0) if tensor is None else (tensor.data_ptr(), tensor.stride(0))
+    code.move(rows, columns, *chain.from_iterable(parts), by_row, numbers.data_ptr(), torch.get_num_threads())

@@ -109,20 +109,6 @@ def chunk_elements(device: torch.device) -> int:
     return _CPU_CHUNK_ELEMENTS if device.type == "cpu" else _ACCELERATOR_CHUNK_ELEMENTS
 
 
-@contextmanager
-def coarse_pieces(elements: int) -> Iterator[None]:
-    """Work within the block in the pieces of compiled code, also by torch's operators: so few that a step on tensors
-    without storage, on which no compiled code can run, is counted in seconds."""
-    global _CPU_CHUNK_ELEMENTS
-    old_elements = _CPU_CHUNK_ELEMENTS
-    if elements >= 2**26:  # from there on it is compiled (`compiled.py`)
-        _CPU_CHUNK_ELEMENTS = COMPILED_CHUNK_ELEMENTS
-    try:
-        yield
-    finally:
-        _CPU_CHUNK_ELEMENTS = old_elements
-
-
 def row_chunks(tensor: Tensor, limit: int | None = None) -> Iterator[Rows]:
     """Cover the tensor by rows, in pieces of at most `limit` elements: a chunk, unless less is asked for."""
     limit = chunk_elements(tensor.device) if limit is None else limit

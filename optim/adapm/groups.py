@@ -13,18 +13,19 @@ Groups are bounded, so that what a step takes for a while does not grow with a m
                                        largest block
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import prod
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..plan.blocks import SCALE, Block, FirstMoment, SecondMoment
-from ..plan.sharding import Portion, is_distributed, local_view, portion_of
+from ..plan.sharding import Portion
 from . import compiled, devices
 from .devices import chunk_elements
 from .eight_bit import EightBit, Stored
@@ -52,27 +53,6 @@ class ParamSlice:
     """The slice of a tensor like the parameter; None if it is all of it."""
     portion: Portion | None = None
     """The part of the block in this process, if several share it."""
-
-
-def cut_parameter(
-    blocks: Sequence[Block], index: int, parameter: Tensor, trained: Tensor, state: dict[str, Tensor]
-) -> Iterator[ParamSlice]:
-    """Yield the slices of a parameter, one for each of its blocks."""
-    for block in blocks:
-        view: Callable[[Tensor], Tensor] | None = None
-        portion = None
-        if is_distributed(parameter):
-            portion = portion_of(block, parameter)
-            view = partial(local_view, block, portion, parameter)
-        elif block.index is not None or block.part is not None:
-            view = block.view
-        yield ParamSlice(block, index, trained if view is None else view(trained), state, view, portion)
-
-
-def likeness(block: Block) -> tuple[object, ...]:
-    """Return the properties that blocks of a group share."""
-    moments = (block.first_moment, block.second_moment, block.state_dtype, block.decays)
-    return (*moments, block.shape, block.rank, block.output_axis, block.head_size)
 
 
 @dataclass(eq=False)
@@ -140,18 +120,26 @@ def make_units(slices: Sequence[ParamSlice], *, largest: int, compiles: bool) ->
         largest: Elements of the plan's largest block.
         compiles: Whether compiled code may move them.
     """
-    alike: dict[tuple[object, ...], list[ParamSlice]] = {}
+    alike: dict[tuple[Any, ...], list[ParamSlice]] = {}
     for part in slices:
-        stack = None if part.block.index is None or part.portion is not None else (part.index, part.block.part)
-        alike.setdefault((likeness(part.block), part.weight.shape, stack), []).append(part)
+        block = part.block
+        moments = (block.first_moment, block.second_moment, block.state_dtype, block.decays)
+        sizes = (block.shape, part.weight.shape, block.rank, block.output_axis, block.head_size)
+        stack = None if block.index is None or part.portion is not None else (part.index, block.part)
+        alike.setdefault((moments, sizes, stack), []).append(part)
     units: list[list[Group]] = []
     room = 0.0
     """The share of what may be worked on at a time that the last unit leaves."""
     # Factors of several shapes in one call.
-    for kind, members in sorted(alike.items(), key=lambda item: _is_not_low_rank(item[1])):
+    for kind, members in sorted(alike.items(), key=lambda item: item[0][0][0] is not FirstMoment.LOW_RANK):
         block, weight = members[0].block, members[0].weight
         kernels = _kernels_for(block, weight) if compiles else None
-        is_compiled = compiles and kernels is None and _suits_c(block, weight)
+        is_compiled = (
+            compiles
+            and kernels is None
+            and (block.second_moment is not SecondMoment.ELEMENT or block.state_dtype is torch.float32)
+            and compiled.is_worth_compiling(block.shape, weight)
+        )
         limit = limit_of(weight, largest=largest)
         needed, allowed = _BLOCKS_TO_FACTORS * block.rank * sum(block.shape), max(largest, ALWAYS_ELEMENTS)
         if kernels is None:  # gradients are copied
@@ -176,21 +164,12 @@ def make_units(slices: Sequence[ParamSlice], *, largest: int, compiles: bool) ->
     return units
 
 
-def _is_not_low_rank(members: Sequence[ParamSlice]) -> bool:
-    return members[0].block.first_moment is not FirstMoment.LOW_RANK
-
-
 def _kernels_for(block: Block, weight: Tensor) -> ModuleType | None:
     """Return `kernels.py` if its kernel moves such blocks: factors are made for it, other state it reads itself."""
     kernels = compiled.kernels_for(weight.device) if len(block.shape) == 2 else None
     moved = [block.state_dtypes[name] for name in ("exp_avg", "exp_avg_sq") if name in block.state_dtypes]
-    suits = kernels is not None and all(map(kernels.is_supported, (weight.dtype, *moved)))
+    suits = kernels is not None and {weight.dtype, *moved} <= kernels.DTYPES.keys()
     return kernels if suits else None
-
-
-def _suits_c(block: Block, weight: Tensor) -> bool:
-    suits = block.second_moment is not SecondMoment.ELEMENT or block.state_dtype is torch.float32
-    return suits and compiled.is_worth_compiling(block.shape, weight)
 
 
 def hold_state(slices: Sequence[ParamSlice], *, by_address: bool = False) -> Mapping[str, Stored]:

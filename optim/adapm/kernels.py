@@ -32,7 +32,8 @@ from .devices import cache_tensors, increment_versions, times
 from .low_rank import Factors, Momentum, Start
 from .rounding import RoundingKey
 
-_DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+"""The types that kernels read and write; those of float64 are left to torch's operators."""
 # Compiled for an H100 or an A100 none of these spills a register.
 _TILE_ELEMENTS = 4096
 _LOW_RANK_TILE = (32, 64)
@@ -56,11 +57,6 @@ _WARPS, _INNER_WARPS, _STAGES = 8, 4, 2
 _INPUTS = {"highest": "tf32x3", "high": "tf32", "medium": "tf32"}
 """The parts of a float32 that a tensor core gets: its first 11 bits, or those and the next 11 apart, three products in
 all. They miss the exact product by some 2^-21; sums of hundreds in float32 miss theirs by no less."""
-
-
-def is_supported(dtype: torch.dtype) -> bool:
-    """Return whether the kernel takes values of that type; those of float64 are left to torch's operators."""
-    return dtype in _DTYPES
 
 
 def try_on(device: torch.device) -> None:
@@ -87,7 +83,8 @@ def try_on(device: torch.device) -> None:
         for precision in _INPUTS:  # with all the rows that a tile may have
             pairs.append((multiply(start, [gradient], axis=0, precision=precision), dense @ gradient.mT, 1e-1))
         for dtype, error in ((torch.float64, 1e-12), (torch.float32, 1e-3)):
-            pairs.append((inner_products(start, rows, dtype), dense.to(dtype) @ rows.to(dtype).mT, error))
+            products = multiply(start, rows, axis=0, dtype=dtype)
+            pairs.append((products, dense.to(dtype) @ rows.to(dtype).mT, error))
     if not all(torch.allclose(ours, torchs, rtol=0.1 * error, atol=error) for ours, torchs, error in pairs):
         raise RuntimeError("its kernels do not agree with torch's operators")
 
@@ -168,9 +165,9 @@ def move(
                 V="given" if moment is None else "row" if means_rows else "element",
                 BY_CHANCE=chances is not None,
                 PRECISION=_INPUTS[precision],
-                WEIGHT=_DTYPES[weight.dtype],
-                GRADIENT=_DTYPES[gradient.dtype],
-                STATE=_DTYPES[next((state.dtype for state in (moment, average) if state is not None), torch.float32)],
+                WEIGHT=DTYPES[weight.dtype],
+                GRADIENT=DTYPES[gradient.dtype],
+                STATE=DTYPES[next((state.dtype for state in (moment, average) if state is not None), torch.float32)],
                 INDEX=_index_type(reached),
                 IS_ALIGNED=_are_aligned(addresses),
                 TILE_ROWS=tile_rows,
@@ -191,7 +188,7 @@ class SpreadMomentum(Momentum):
 
     def start_times_transposed(self, start: Start) -> Tensor:
         """X M^T (B × r × outputs), for the r rows X of each, which are made of R' wherever they are read."""
-        products = inner_products(start, self.carried.right, torch.float32)
+        products = multiply(start, self.carried.right, axis=0)
         carried = Carried(products, self.carried.left.mT, self.beta1)
         sums = None
         if not self._sums:
@@ -201,7 +198,7 @@ class SpreadMomentum(Momentum):
 
     def gram(self, rows: Tensor) -> Tensor:
         """X X^T (B × r × r) in float64, without a copy of X in it."""
-        return inner_products(Start(rows), rows, torch.float64)
+        return multiply(Start(rows), rows, axis=0, dtype=torch.float64)
 
     def rows_times(self, rows: Tensor) -> Tensor:
         """X M (B × r × inputs), for r rows X of each."""
@@ -230,50 +227,39 @@ class Carried(NamedTuple):
     """b1: of this part; the product with G has the rest."""
 
 
-def inner_products(start: Start, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return X Y^T of B blocks, B × r × r, computed in float32 or float64.
-
-    Where there are too few blocks to keep a device busy, each is cut along its rows, and the parts are added up.
-
-    Args:
-        start: X, B × r × n.
-        rows: Y, B × r × n, in float32.
-        dtype: Of the products.
-    """
-    blocks, rank, length = rows.shape
-    splits = min(
-        triton.cdiv(_ENOUGH_PROGRAMS, blocks * triton.cdiv(rank, _INNER_TILE) ** 2), triton.cdiv(length, _LEAST_SPLIT)
-    )
-    products = torch.empty((max(1, splits), blocks, rank, rank), dtype=dtype, device=rows.device)
-    _launch_product(start, rows, products, axis=0)
-    return products[0] if len(products) == 1 else products.sum(dim=0)
-
-
 def multiply(
     start: Start,
-    matrices: Sequence[Tensor],
+    matrices: Sequence[Tensor] | Tensor,
     *,
     axis: int,
     sums: Tensor | None = None,
     carried: Carried | None = None,
     precision: str = "highest",
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Return X G^T (axis 0) or X G (axis 1), in one launch if the matrices have equal strides.
 
     Args:
         start: X of each, B × r × n (or m).
-        matrices: G of each, m × n.
+        matrices: G of each, m × n. Thin ones may be one tensor, B × m × n: where they are too few to keep a device
+            busy, each is cut along its rows, and the parts are added up.
         axis: Of G that stays.
         sums: B × m (or n): the sums of squares along the other axis are written here.
         carried: What is added.
         precision: Of the products with G, in torch's words: those of `_INPUTS`.
+        dtype: Of the products: float32 or float64.
 
     Returns:
         B × r × m (or n).
     """
-    product = start.rows.new_empty((1, *start.rows.shape[:2], matrices[0].shape[axis]))
-    _launch_product(start, matrices, product, axis=axis, sums=sums, carried=carried, precision=precision)
-    return product[0]
+    blocks, rank, length = start.rows.shape
+    splits = 1
+    if isinstance(matrices, Tensor):
+        programs = blocks * triton.cdiv(rank, _INNER_TILE) ** 2
+        splits = max(1, min(triton.cdiv(_ENOUGH_PROGRAMS, programs), triton.cdiv(length, _LEAST_SPLIT)))
+    products = start.rows.new_empty((splits, blocks, rank, matrices[0].shape[axis]), dtype=dtype)
+    _launch_product(start, matrices, products, axis=axis, sums=sums, carried=carried, precision=precision)
+    return products[0] if splits == 1 else products.sum(dim=0)
 
 
 def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
@@ -296,11 +282,7 @@ def _launch_product(
 ) -> None:
     """Fill in products, splits × B × r × m (or n), and sums of squares, B × m (or n); either may be left out.
 
-    Args:
-        start: As for `multiply`; None for sums alone.
-        matrices: Those of `multiply`; or in one tensor, B × m × n, which needs no table of addresses.
-        products: In float32, or float64.
-        axis: As for `multiply`; so are the others.
+    The arguments are those of `multiply`, but for `start`, which is None for sums alone.
     """
     rows, inverse, sketch = start or (None, None, None)
     through, thin, weight = carried or (None, None, 0.0)
@@ -353,7 +335,7 @@ def _launch_product(
                 steps[1 - axis],
                 weight,
                 PRECISION=_INPUTS[precision],
-                TYPE=_DTYPES[matrix.dtype],
+                TYPE=DTYPES[matrix.dtype],
                 INDEX=_index_type((matrix, rows, sketch, products, through, thin)),
                 IS_ALIGNED=is_aligned,
                 TILE_ROWS=tile_rows,
@@ -605,7 +587,12 @@ def _multiply(
         if rows is not None:
             is_there = (row < count)[:, None] & (depth < summed)[None, :]
             if inverse is not None:
-                x = _load_start(xs, rows_column, ss, scale, depth, is_there)
+                is_weak = (scale == 0.0)[:, None]
+                x = tl.load(
+                    xs[:, None] + depth[None, :] * rows_column, mask=is_there & (scale != 0.0)[:, None], other=0.0
+                )
+                s = tl.load(ss[:, None] + depth[None, :], mask=is_there & is_weak, other=0.0)
+                x = tl.where(is_weak, s, x * scale[:, None])
             else:
                 x = tl.load(xs[:, None] + depth[None, :] * rows_column, mask=is_there, other=0.0)
             if tl.float64 == SUM:
@@ -633,22 +620,6 @@ def _multiply(
     if sums is not None:
         is_here = (column < length) & (tile % tiles_down == 0)
         tl.store(sums + place_of_block * length + column, tl.sum(squares, axis=0), mask=is_here)
-
-
-@triton.jit
-def _load_start(
-    rows: tl.tensor,
-    rows_column: tl.tensor,
-    sketches: tl.tensor,
-    scale: tl.tensor,
-    column: tl.tensor,
-    mask: tl.tensor,
-) -> tl.tensor:
-    """Load some columns of some rows to iterate from: scaled rows of R', and of the sketch if the scale is 0."""
-    is_weak = (scale == 0.0)[:, None]
-    x = tl.load(rows[:, None] + column[None, :] * rows_column, mask=mask & (scale != 0.0)[:, None], other=0.0)
-    s = tl.load(sketches[:, None] + column[None, :], mask=mask & is_weak, other=0.0)
-    return tl.where(is_weak, s, x * scale[:, None])
 
 
 @triton.jit

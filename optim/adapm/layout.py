@@ -1,28 +1,27 @@
 """The layout of a step, made once: the parameters, their groups, counters and copies of weights.
 
 A layout holds as long as the same parameters have gradients, lie where they lay, and have the state that it has.
-Whether it does is asked at every step (`Layout.holds`); how it came about is not.
+Whether it does is asked at every step, as one list of numbers; how it came about is not.
 
 Weights in a narrower type than float32 may be trained by a float32 copy (`master_weights`): a step moves the copy, and
 rounds it to the weight. Weights that somebody else changes between two steps (a loaded checkpoint, a tied
 initialization) are followed: an element that is no longer its copy rounded is taken over.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, zip_longest
-from operator import is_
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..plan.blocks import BlockPlan, FirstMoment, SecondMoment
-from ..plan.sharding import is_distributed
+from ..plan.sharding import is_distributed, local_view, portion_of
 from . import devices
-from .groups import Group, ParamSlice, cut_parameter, hold_state, hold_together, make_units, runs
-from .sharded import needs_exchange
+from .groups import Group, ParamSlice, hold_state, hold_together, make_units, runs
+from .sharded import processes_sharing_moments
 
 STEP, MASTER_WEIGHT = "step", "master_weight"
 """The names of a parameter's counter and of the copy of its weight in its state."""
@@ -75,8 +74,6 @@ class Layout:
         self,
         plan: BlockPlan,
         moving: Sequence[Moving],
-        facts: object,
-        states: Mapping[Tensor, dict[str, Tensor]],
         *,
         compiles: bool,
     ) -> None:
@@ -85,12 +82,8 @@ class Layout:
         Args:
             plan: With the blocks of all parameters.
             moving: In the order of the gradients that a step is given.
-            facts: What else the groups go by.
-            states: Of all parameters.
             compiles: Whether compiled code may move blocks.
         """
-        self._facts, self._states, self._all_states = facts, [record.state for record in moving], list(states.values())
-        self.parameters = [record.parameter for record in moving]
         self.masters: list[tuple[Tensor, Tensor]] = []
         """Weights, and the copies that are trained in their place."""
         alike: dict[object, list[tuple[int, Tensor]]] = {}
@@ -107,25 +100,14 @@ class Layout:
             for key in (*planned, MASTER_WEIGHT):
                 if key in record.state:
                     record.state[key] = record.state.pop(key)
-        self._values = list(chain.from_iterable(map(dict.values, self._states)))
-        self._is_sharded = any(map(is_distributed, self.parameters))
-        self._addresses = self._current_addresses()
+        self.identity: list[object] = []
+        """The facts that the groups go by, as `AdaPM` finds them."""
         self._counters = [counter for bucket in self.buckets for counter in bucket.counters]
         self._versions, self._counted = list[int](), _versions(self._counters)
 
-    def holds(self, facts: object, parameters: Sequence[Tensor], states: Mapping[Tensor, dict[str, Tensor]]) -> bool:
-        """Return whether this is what moves now."""
-        return (
-            self._facts == facts
-            and len(parameters) == len(self.parameters)
-            and all(map(is_, parameters, self.parameters))
-            and len(states) == len(self._all_states)
-            and all(map(is_, states.values(), self._all_states))  # and no tensor is hashed
-            and sum(map(len, self._states)) == len(self._values)
-            and all(map(is_, chain.from_iterable(map(dict.values, self._states)), self._values))
-            and self._current_addresses() == self._addresses  # `.data` puts others under a tensor
-            and _versions(self._counters) == self._counted  # nobody has set one
-        )
+    def counts_alone(self) -> bool:
+        """Return whether nobody else has set a counter since the last step."""
+        return _versions(self._counters) == self._counted
 
     def follow_weights(self) -> None:
         """Let copies take over the elements of weights that are no longer the copy, rounded."""
@@ -139,12 +121,6 @@ class Layout:
             parameter.copy_(master)
         self._versions = _versions([parameter for parameter, _ in self.masters])
         self._counted = _versions(self._counters)
-
-    def _current_addresses(self) -> list[int]:
-        tensors = [*self.parameters, *self._values]
-        if self._is_sharded:
-            tensors = [tensor._local_tensor if is_distributed(tensor) else tensor for tensor in tensors]
-        return list(map(Tensor.data_ptr, tensors))
 
     def _trained_weight(self, record: Moving) -> Tensor:
         """Return the weight that a step moves: the parameter's copy, created at its first use, or else the
@@ -173,9 +149,19 @@ def _make_bucket(
         record = moving[position]
         if record.parameter.numel() == 0 < plan.elements.get(record.name, 0):
             continue  # somebody has taken its memory away
-        blocks = plan.parameter_blocks.get(record.name, ())
-        for part in cut_parameter(blocks, position, record.parameter, trained, record.state):
-            if part.portion is not None and needs_exchange(part.block, part.portion):
+        for block in plan.parameter_blocks.get(record.name, ()):
+            view: Callable[[Tensor], Tensor] | None = None
+            portion = None
+            if is_distributed(record.parameter):
+                portion = portion_of(block, record.parameter)
+                view = partial(local_view, block, portion, record.parameter)
+            elif block.index is not None or block.part is not None:
+                view = block.view
+            part = ParamSlice(block, position, trained if view is None else view(trained), record.state, view, portion)
+            is_low_rank = block.first_moment is FirstMoment.LOW_RANK
+            if portion is not None and (
+                (is_low_rank and any(portion.groups)) or processes_sharing_moments(block, portion)
+            ):
                 shared.append(part)
             elif part.weight.numel() == 0:
                 hold_state([part])

@@ -88,8 +88,9 @@ class Momentum:
         return self._lerp_product(through_carried, rows, self.gradient)
 
     def gram(self, rows: Tensor) -> Tensor:
-        """X X^T in float64, for r rows X as those of a product with M^T."""
-        return gram_matrix(rows)
+        """X X^T, for r rows X as those of a product with M^T; in float64 if the device has it."""
+        wide = rows.to(_gram_dtype(rows))
+        return product_of(wide, wide.mT)
 
     def rows_times(self, rows: Tensor) -> Tensor:
         """X M (r × n), for r rows X of length m."""
@@ -293,12 +294,6 @@ def _inverse_of(lower: Tensor) -> Tensor:
 def _identity(rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the cached identity matrix, which must not be written to."""
     return torch.eye(rank, dtype=dtype, device=device)
-
-
-def gram_matrix(rows: Tensor) -> Tensor:
-    """Return X X^T, in float64 if the device has it."""
-    wide = rows.to(_gram_dtype(rows))
-    return product_of(wide, wide.mT)
 
 
 def _gram_dtype(rows: Tensor) -> torch.dtype:

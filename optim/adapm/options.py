@@ -1,54 +1,25 @@
 """The options of an AdaPM step, which groups of parameters may have of their own, and what a step makes of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Integral, Real
 from operator import itemgetter
-from typing import Any, TypedDict, cast
+from typing import Any
 
 from torch import Tensor
 
-from ..errors import ShardedParametersError
 from ..plan.blocks import Block, FirstMoment
-from ..plan.sharding import is_distributed
 from . import devices
 from .devices import MATMUL_PRECISIONS
 from .low_rank import Mixture, Number, mixture
 from .solvers import DENSE_SOLVER, SOLVERS
 
-
-class StepOptions(TypedDict, total=False):
-    """The keyword options of `AdaPM` that may differ between parameter groups; `AdaPM` has their meaning."""
-
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-    solver: str
-    inner_iterations: int | None
-    refresh_interval: int
-    clip: float | None
-    bias_correction: bool
-    debias_moments: bool
-    momentum_free_lr_scale: float
-    seed: int
-    master_weights: bool
-    bf16_stochastic_round: bool
-    matmul_precision: str | None
-    capturable: bool
-
-
-class Options(StepOptions, total=False):
-    """The keyword options of `AdaPM`: these, and torch's flags."""
-
-    foreach: bool | None
-    fused: bool | None
-    maximize: bool
-    differentiable: bool
-
-
-OPTIONS = ("lr", *StepOptions.__annotations__)
-"""The options of a parameter group."""
 FLAGS = ("bias_correction", "debias_moments", "master_weights", "bf16_stochastic_round", "capturable")
+OPTIONS = (
+    *("lr", "betas", "eps", "weight_decay", "solver", "inner_iterations", "refresh_interval", "clip"),
+    *("momentum_free_lr_scale", "seed", "matmul_precision", *FLAGS),
+)
+"""The keyword options of `AdaPM` that may differ between parameter groups; `AdaPM` has their meaning."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -93,31 +64,6 @@ def check_options(options: Mapping[str, Any]) -> None:
         )
 
 
-def check_sharded(parameters: Iterable[Tensor], group: Mapping[str, Any]) -> None:
-    """Raise `ShardedParametersError` if one of them is sharded, and an option of their group needs whole ones."""
-    if not any(is_distributed(parameter) for parameter in parameters):
-        return
-    if (solver := group["solver"]) == DENSE_SOLVER:
-        raise ShardedParametersError(
-            f"solver={solver!r} needs whole matrices, and FSDP2 or tensor parallelism has split them; take subspace"
-        )
-    if group["capturable"]:
-        raise ShardedParametersError(
-            "capturable=True needs whole matrices, and FSDP2 or tensor parallelism has split them; leave "
-            "optimizer.step() outside the graph"
-        )
-
-
-def check_group(group: Mapping[str, Any], plan_options: Mapping[str, Any]) -> None:
-    """Raise ValueError for a group of parameters that asks for another plan than the optimizer's."""
-    for name, value in plan_options.items():
-        if name in group and group[name] != value:
-            raise ValueError(
-                f"a group of parameters has no {name} of its own: give {group[name]!r} to the optimizer, or say what "
-                f"single blocks keep by rules=[Rule(pattern, …)]"
-            )
-
-
 def _is_number(value: object) -> bool:
     """Return whether it is one, a tensor of one included; YAML reads 1e-3 as text."""
     is_single = isinstance(value, Tensor) and value.numel() == 1
@@ -158,7 +104,7 @@ class StepSettings:
             counter: t on the device, for a capturable group: then a learning rate that is a tensor and what depends on
                 t are there, too.
         """
-        self.options: StepOptions = cast("StepOptions", group)
+        self.options = group
         self.step, self.counter = step, counter
         self.beta1, self.beta2 = self.options["betas"]
         lr, interval, debias = group["lr"], self.options["refresh_interval"], self.options["debias_moments"]

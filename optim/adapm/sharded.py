@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..plan.blocks import Block, FirstMoment, SecondMoment
+from ..plan.blocks import Block, SecondMoment
 from ..plan.sharding import Portion
 
 Groups: TypeAlias = "tuple[dist.ProcessGroup, ...]"
@@ -49,12 +49,6 @@ def sum_over_processes(parts: Sequence[Tensor], among: Sequence[Groups]) -> list
         for index, piece in zip(indices, torch.split(flat, [parts[index].numel() for index in indices]), strict=True):
             sums[index] = piece.view(parts[index].shape)
     return sums
-
-
-def needs_exchange(block: Block, portion: Portion) -> bool:
-    """Return whether the processes need sums from each other to move that block."""
-    is_low_rank = block.first_moment is FirstMoment.LOW_RANK
-    return (is_low_rank and any(portion.groups)) or bool(processes_sharing_moments(block, portion))
 
 
 def processes_sharing_moments(block: Block, portion: Portion | None) -> Groups:

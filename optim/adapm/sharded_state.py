@@ -9,6 +9,7 @@ of a stack) are divided otherwise, and sent to where a `DTensor` has them when t
 loaded: every process must take part in `state_dict` and `load_state_dict`.
 """
 
+from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
@@ -50,11 +51,9 @@ def part_of(saved: Tensor, block: Block, state_name: str, parameter: Tensor) -> 
             local = saved.to_local()
             return local if portion.is_even else _redistribute(local, block, state_name, parameter, to_even=False)
         saved = saved.full_tensor()
-    for dimension, axis in enumerate(followed_axes(block, state_name)):
-        if axis is not None:
-            own_range = portion.ranges[axis]
-            saved = saved.narrow(dimension, own_range.start if own_range else 0, len(own_range))
-    return saved.clone()
+    return _cut_out(
+        saved, [None if axis is None else portion.ranges[axis] for axis in followed_axes(block, state_name)]
+    )
 
 
 def divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
@@ -65,17 +64,22 @@ def divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
         if saved.device_mesh == parameter.device_mesh and saved.placements == parameter.placements:
             return saved
         saved = saved.full_tensor()
-    local = saved.to(parameter.device)
-    for dimension, own_range in enumerate(local_ranges(parameter)):
-        local = local.narrow(dimension, own_range.start if own_range else 0, len(own_range))
     return DTensor.from_local(
-        local.clone(),
+        _cut_out(saved.to(parameter.device), local_ranges(parameter)),
         parameter.device_mesh,
         parameter.placements,
         run_check=False,
         shape=parameter.shape,
         stride=parameter.stride(),
     )
+
+
+def _cut_out(whole: Tensor, ranges: Sequence[range | None]) -> Tensor:
+    """Return a copy of that range of each dimension; None stands for all of it."""
+    for dimension, own_range in enumerate(ranges):
+        if own_range is not None:
+            whole = whole.narrow(dimension, own_range.start if own_range else 0, len(own_range))
+    return whole.clone()
 
 
 def _placements(block: Block, state_name: str, portion: Portion, parameter: DTensor) -> tuple[Placement, ...]:

@@ -59,8 +59,24 @@ def update(unit: Sequence[Group], gradients: Sequence[Tensor], settings: StepSet
             if squares_of_outputs is not None:
                 squares = sums_of_groups(group, squares_of_outputs)
             del carried, current
-        if group_gradient[0].numel() > 0:
-            move(group, group_gradient, settings, factors, squares)
+        if group_gradient[0].numel() == 0:
+            continue
+        divisor = None
+        # A kernel itself finds the sums of rows, unless products have found them before.
+        if group.block.second_moment is not SecondMoment.ELEMENT and not (
+            group.kernels is not None
+            and factors is None
+            and squares is None
+            and group.block.output_axis == 0
+            and group.block.head_size == 1
+        ):
+            if squares is None:
+                squares = sums_of_groups(group, _square_sums(group, group_gradient))
+            divisor = shared_divisor(group, squares, settings)
+        if group.kernels is not None:
+            _move_by_kernel(group, group_gradient, settings, factors, divisor)
+        else:
+            _move_by_rows(group, group_gradient[0], settings, factors, divisor)
         del factors  # before those of the next group are made
 
 
@@ -179,37 +195,6 @@ def update_fused(group: Group, gradients: Sequence[Tensor], settings: StepSettin
     )
 
 
-def move(
-    group: Group,
-    gradients: Sequence[Tensor],
-    settings: StepSettings,
-    factors: Factors | None = None,
-    squares: Tensor | None = None,
-) -> None:
-    """Work out moments, and move weights.
-
-    Args:
-        group: No larger than a piece, but for a kernel.
-        gradients: G of each block, for a kernel; else of all in one tensor, B × m × n, or m × n of a single one.
-        settings: Of their step.
-        factors: A and B of low-rank blocks, so that m is A B and the gradient's part.
-        squares: The sums of G's squares over everything that shares a v, where they have been worked out before.
-    """
-    block, divisor = group.block, None
-    # A kernel itself finds the sums of rows, unless products have found them before.
-    by_kernel = group.kernels is not None and factors is None and squares is None
-    if block.second_moment is not SecondMoment.ELEMENT and not (
-        by_kernel and block.output_axis == 0 and block.head_size == 1
-    ):
-        if squares is None:
-            squares = sums_of_groups(group, _square_sums(group, gradients))
-        divisor = shared_divisor(group, squares, settings)
-    if group.kernels is not None:
-        _move_by_kernel(group, gradients, settings, factors, divisor)
-    else:
-        _move_by_rows(group, gradients[0], settings, factors, divisor)
-
-
 def _move_by_rows(
     group: Group, gradient: Tensor, settings: StepSettings, factors: Factors | None, divisor: Tensor | None
 ) -> None:
@@ -224,7 +209,9 @@ def _move_by_rows(
         weights = group.weights if rows is ... else [_rows_of(weight, rows) for weight in group.weights]
         product, root = None, divisor
         if block.first_moment is FirstMoment.FULL:
-            product = full_momentum(_rows_of(group.state["exp_avg"], rows), piece, settings.beta1)
+            average = _rows_of(group.state["exp_avg"], rows)
+            product = read(average, piece.dtype).lerp_(piece, 1.0 - settings.beta1)
+            round_into(average, product)
         elif factors is not None and piece.ndim == 2:
             product = times(_rows_of(factors.left, rows), factors.right)
         if divisor is not None and divisor.shape[-2] > 1:
@@ -263,7 +250,7 @@ def _move_by_kernel(
     assert kernels is not None
     if _rounds_by_chance(group, settings):
         keys = [rounding_key(settings.options["seed"], settings.step, part.block.name) for part in group.slices]
-        row, column = _origin(group.slices[0]) or (0, 0)
+        row, column = _origin(group.slices[0])
         chances = kernels.Chances(keys, row * block.shape[1] + column, block.shape[1])
     blocks = kernels.Blocks(
         group.weights,
@@ -306,13 +293,6 @@ def _numbers(settings: StepSettings, block: Block, compute: torch.dtype, device:
 def _on_device(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the numbers on their device; steps with equal numbers share the copy."""
     return torch.tensor(numbers, dtype=dtype).to(device, non_blocking=True)
-
-
-def full_momentum(stored: Stored, gradient: Tensor, beta1: float) -> Tensor:
-    """Update m = b1 m + (1 - b1) G in place and return it; it must not be written to."""
-    average = read(stored, gradient.dtype).lerp_(gradient, 1.0 - beta1)
-    round_into(stored, average)
-    return average
 
 
 def element_divisor(stored: Stored, gradient: Tensor, settings: StepSettings) -> Tensor:
@@ -448,14 +428,18 @@ def _rounds_by_chance(group: Group, settings: StepSettings) -> bool:
 
 def _write_by_chance(part: ParamSlice, rows: Rows, exact: Tensor, settings: StepSettings) -> None:
     """Round new rows of a block to bfloat16 by chance."""
-    weight = _rows_of(part.weight, rows)
-    origin = [*(_origin(part) or (0,) * weight.ndim)]
+    origin = [*_origin(part)]
     if isinstance(rows, slice):
         origin[0] += rows.start
     key = rounding_key(settings.options["seed"], settings.step, part.block.name)
-    weight.copy_(round_stochastically(exact, key, origin=origin, whole_shape=part.block.shape))
+    rounded = round_stochastically(exact, key, origin=origin, whole_shape=part.block.shape)
+    _rows_of(part.weight, rows).copy_(rounded)
 
 
 def _origin(single: ParamSlice) -> tuple[int, ...]:
-    """Return the start of this process's part in the block, for each dimension; empty if all of it is here."""
-    return () if single.portion is None else tuple(span.start for span in single.portion.ranges)
+    """Return the start of this process's part in the block, for each dimension."""
+    return (
+        (0,) * len(single.block.shape)
+        if single.portion is None
+        else tuple(span.start for span in single.portion.ranges)
+    )

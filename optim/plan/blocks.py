@@ -167,7 +167,14 @@ class Block:
     @cached_property
     def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The tensors kept for this block: state name → shape."""
-        shapes = {**self._momentum_shapes(), "exp_avg_sq": self._second_moment_shape()}
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.first_moment is FirstMoment.FULL:
+            shapes["exp_avg"] = self.shape
+        elif self.first_moment is FirstMoment.LOW_RANK:
+            rows, columns = self.shape
+            shapes |= {"momentum_left": (rows, self.rank), "momentum_right": (self.rank, columns)}
+        is_shared = self.second_moment is not SecondMoment.ELEMENT
+        shapes["exp_avg_sq"] = (self.shape[self.output_axis] // self.head_size,) if is_shared else self.shape
         for name, shape in [*shapes.items()]:
             if self._is_coded(shape):
                 shapes[f"{name}{SCALE}"] = shape[0], ceil(prod(shape[1:]) / SCALED_ELEMENTS)
@@ -209,19 +216,6 @@ class Block:
         if name.endswith(SCALE) or not self._is_coded(shape):
             return torch.float32
         return torch.uint8 if name == "exp_avg_sq" else EIGHT_BIT
-
-    def _momentum_shapes(self) -> dict[str, tuple[int, ...]]:
-        if self.first_moment is FirstMoment.FULL:
-            return {"exp_avg": self.shape}
-        if self.first_moment is FirstMoment.NONE:
-            return {}
-        rows, columns = self.shape
-        return {"momentum_left": (rows, self.rank), "momentum_right": (self.rank, columns)}
-
-    def _second_moment_shape(self) -> tuple[int, ...]:
-        if self.second_moment is SecondMoment.ELEMENT:
-            return self.shape
-        return (self.shape[self.output_axis] // self.head_size,)
 
 
 @dataclass(frozen=True)

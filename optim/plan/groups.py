@@ -141,9 +141,11 @@ def params(chosen: Iterable[Weight]) -> Group:
     return as_group({"params": [(weight.name, weight.value) for weight in chosen]})
 
 
-def as_groups(params: ParamsT) -> list[Group]:
-    """Return the same parameters as groups whose `params` are lists of tensors, beside `param_names` where they have
-    names."""
+def as_groups(params: ParamsT | nn.Module) -> list[Group]:
+    """Return the same parameters, of a model the trainable ones, as groups whose `params` are lists of tensors, beside
+    `param_names` where they have names."""
+    if isinstance(params, nn.Module):
+        params = [(name, value) for name, value in params.named_parameters() if value.requires_grad]
     if isinstance(params, Tensor):
         raise TypeError(f"the parameters to train are one tensor {tuple(params.shape)}; give a list of (name, tensor)")
     if isinstance(params, Mapping):

@@ -6,7 +6,7 @@ such weights keep Adam's moments, and one warning, or with `unknown="error"` one
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypedDict, get_args
 
 import torch
@@ -49,6 +49,16 @@ class PlanOptions(TypedDict, total=False):
     rules: Rules
 
 
+DEFAULTS = PlanOptions(
+    rank_ratio=0.05,  # paper, section 5.1
+    first_moments=PAPER_FIRST_MOMENTS,
+    second_moments=ADAM_SECOND_MOMENTS,
+    state_dtype=None,
+    unknown="warn",
+    rules=(),
+)
+
+
 def plan_blocks(
     model: nn.Module | Mapping[str, Tensor], *, heads: int | None = None, **options: "Unpack[PlanOptions]"
 ) -> BlockPlan:
@@ -80,7 +90,9 @@ def plan_blocks(
         raise ValueError(f"Invalid heads: {heads}; it is the number of query heads, at least 1")
     named = dict(model.named_parameters()) if isinstance(model, nn.Module) else model
     refuse_sharded(named.items(), "a block plan", elementwise=True)
-    policy = _Policy(**options)
+    policy = PlanOptions(**{**DEFAULTS, **options})
+    _check_options(policy)
+    rules = policy["rules"]
     root = tree(model) if isinstance(model, nn.Module) else tree_of_names(model, heads)
     parameter_sites, vocabulary_maps = sites(root), vocabularies(root)
     blocks: list[Block] = []
@@ -90,17 +102,17 @@ def plan_blocks(
             continue
         plain = plain_name(name)
         places = find_roles(parameter_sites[id(parameter)], vocabulary_maps)
-        if places[0].kind is BlockKind.OTHER and merge_rules(policy.rules, plain, plain)[0] is None:
+        if places[0].kind is BlockKind.OTHER and merge_rules(rules, plain, plain)[0] is None:
             unplaced.append(f"{plain} {tuple(parameter.shape)}")
         blocks += [_block(plain, parameter, role, policy) for role in places]
-    check_rules(policy.rules, blocks)
+    check_rules(rules, blocks)
     per_head = [block.name for block in blocks if block.second_moment is SecondMoment.HEAD]
     if per_head and heads is None and not isinstance(model, nn.Module):
         raise UnplacedWeightsError(
             f"say heads=..., the number of query heads, for second moments per head of {', '.join(per_head)}"
         )
-    if unplaced and policy.unknown != "full":
-        _report(unplaced, policy.unknown)
+    if unplaced and policy["unknown"] != "full":
+        _report(unplaced, policy["unknown"])
     return BlockPlan(tuple(blocks))
 
 
@@ -113,36 +125,27 @@ def _report(unplaced: Sequence[str], unknown: Unknown) -> None:
     warnings.warn(f'{fault}; they keep full Adam moments. {ways}, unknown="full" accepts them', stacklevel=3)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Policy:
-    """The options of a plan, with their defaults."""
-
-    rank_ratio: float = 0.05  # paper, section 5.1
-    first_moments: Mapping[BlockKind, FirstMoment] = field(default_factory=lambda: PAPER_FIRST_MOMENTS)
-    second_moments: Mapping[BlockKind, SecondMoment] = field(default_factory=lambda: ADAM_SECOND_MOMENTS)
-    state_dtype: torch.dtype | None = None
-    unknown: Unknown = "warn"
-    rules: Rules = ()
-
-    def __post_init__(self) -> None:
-        is_list = isinstance(self.rules, Sequence) and not isinstance(self.rules, str)
-        if not is_list or not all(isinstance(rule, Rule) for rule in self.rules):
-            raise ValueError(f"Invalid rules: {self.rules!r}; they are a list of Rule(pattern, …)")
-        if not isinstance(self.rank_ratio, int | float) or not 0.0 < self.rank_ratio <= 1.0:
-            raise ValueError(f"Invalid rank_ratio: {self.rank_ratio!r}; it is a share of min(m, n), in (0, 1]")
-        if self.state_dtype not in _STATE_DTYPES:
-            dtypes = ", ".join(str(dtype) for dtype in _STATE_DTYPES)
-            raise ValueError(f"Invalid state_dtype: {self.state_dtype!r}; it is one of {dtypes}")
-        if self.unknown not in get_args(Unknown):
-            raise ValueError(f"Invalid unknown: {self.unknown!r}; say 'warn', 'full' or 'error'")
+def _check_options(options: PlanOptions) -> None:
+    """Raise ValueError for the first option that is out of its bounds."""
+    rules, rank_ratio, state_dtype = options["rules"], options["rank_ratio"], options["state_dtype"]
+    is_list = isinstance(rules, Sequence) and not isinstance(rules, str)
+    if not is_list or not all(isinstance(rule, Rule) for rule in rules):
+        raise ValueError(f"Invalid rules: {rules!r}; they are a list of Rule(pattern, …)")
+    if not isinstance(rank_ratio, int | float) or not 0.0 < rank_ratio <= 1.0:
+        raise ValueError(f"Invalid rank_ratio: {rank_ratio!r}; it is a share of min(m, n), in (0, 1]")
+    if state_dtype not in _STATE_DTYPES:
+        dtypes = ", ".join(str(dtype) for dtype in _STATE_DTYPES)
+        raise ValueError(f"Invalid state_dtype: {state_dtype!r}; it is one of {dtypes}")
+    if options["unknown"] not in get_args(Unknown):
+        raise ValueError(f"Invalid unknown: {options['unknown']!r}; say 'warn', 'full' or 'error'")
 
 
-def _block(name: str, parameter: Tensor, role: BlockRole, policy: _Policy) -> Block:
+def _block(name: str, parameter: Tensor, role: BlockRole, policy: PlanOptions) -> Block:
     shape = role.shape(tuple(parameter.shape))
-    first_moment = policy.first_moments[role.kind]
+    first_moment = policy["first_moments"][role.kind]
     if role.is_piece and first_moment is FirstMoment.LOW_RANK:
         first_moment = FirstMoment.FULL  # the paper has whole maps; head by head, low rank lost to it (docs/LOG.md)
-    state_dtype = policy.state_dtype
+    state_dtype = policy["state_dtype"]
     # Vectors, and stacks of such, are small, and their updates are not bounded: they are kept exactly.
     if state_dtype is None or (state_dtype is EIGHT_BIT and (role.kind is BlockKind.VECTOR or len(shape) < 2)):
         state_dtype = torch.promote_types(parameter.dtype, torch.float32)
@@ -151,19 +154,19 @@ def _block(name: str, parameter: Tensor, role: BlockRole, policy: _Policy) -> Bl
         kind=role.kind,
         shape=shape,
         first_moment=first_moment,
-        second_moment=policy.second_moments[role.kind] if len(shape) == 2 else SecondMoment.ELEMENT,
+        second_moment=policy["second_moments"][role.kind] if len(shape) == 2 else SecondMoment.ELEMENT,
         output_axis=role.output_axis,
         state_dtype=state_dtype,
         part=role.part,
         index=role.index,
         label=role.label,
     )
-    first, second, rank = merge_rules(policy.rules, name, plain.name)
+    first, second, rank = merge_rules(policy["rules"], name, plain.name)
     first, second = first or plain.first_moment, second or plain.second_moment
     if first is not FirstMoment.LOW_RANK:
         rank = 0
     elif rank is None:
-        rank = rank_of(shape, policy.rank_ratio)
+        rank = rank_of(shape, policy["rank_ratio"])
     return replace(
         plain,
         first_moment=first,

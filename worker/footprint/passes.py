@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from optim.adapm.devices import coarse_pieces
 from optim.builder import build
 from optim.catalog import OptimizerEntry, Scalar
 from optim.plan.rules import Rule
@@ -162,7 +161,7 @@ class StepCounter:
         self, model: nn.Module, entry: OptimizerEntry, options: Mapping[str, Scalar], rules: Sequence[Rule]
     ) -> int:
         parameters = list(model.parameters())
-        with self._meter, coarse_pieces(sum(parameter.numel() for parameter in parameters)):
+        with self._meter:
             optimizer = build(entry.name, model, lr=entry.learning_rate, options=options, rules=rules)
             for _ in range(2):
                 gradients = _give_gradients(parameters)

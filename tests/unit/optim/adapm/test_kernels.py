@@ -326,7 +326,7 @@ def test_rows_are_scaled_and_replaced_wherever_they_are_read(kernels, rank, leng
     exact = start.dense().double()
     assert exact.isfinite().all()
     for dtype, error in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
-        products = kernels.inner_products(start, other_rows, dtype)
+        products = kernels.multiply(start, other_rows, axis=0, dtype=dtype)
         assert products.dtype is dtype
         torch.testing.assert_close(
             products.double(), exact @ other_rows.double().mT, rtol=error, atol=error * length**0.5
@@ -343,7 +343,7 @@ def test_inner_products_of_long_rows_are_summed_in_parts_and_in_float64(kernels)
     rows = torch.randn(1, 2, 2000, generator=draw).to(DEVICE)
     rows[:, 1] = rows[:, 0]
     rows[0, 1, 0] += 1e-3
-    gram = kernels.inner_products(Start(rows), rows, torch.float64)[0]
+    gram = kernels.multiply(Start(rows), rows, axis=0, dtype=torch.float64)[0]
     remainder = gram[1, 1] - gram[0, 1] ** 2 / gram[0, 0]
     wide = rows[0].double()
     expected = (wide[1] - wide[0] * (wide[0] @ wide[1]) / (wide[0] @ wide[0])).square().sum()
@@ -357,10 +357,15 @@ def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
         patched.setattr(kernels, "move", lambda blocks, *operands, **how: blocks.weights[0].add_(1.0))
         with pytest.raises(RuntimeError, match="do not agree with torch's operators"):
             kernels.try_on(DEVICE)
-    for name in ("multiply", "inner_products"):
+    multiply = kernels.multiply
+    for of_gradients in (True, False):
+
+        def miss(start, matrices, *, _of_gradients=of_gradients, **how):
+            product = multiply(start, matrices, **how)
+            return product + 1.0 if isinstance(matrices, list) is _of_gradients else product
+
         with monkeypatch.context() as patched:
-            kernel = getattr(kernels, name)
-            patched.setattr(kernels, name, lambda *given, _kernel=kernel, **how: _kernel(*given, **how) + 1.0)
+            patched.setattr(kernels, "multiply", miss)
             with pytest.raises(RuntimeError, match="do not agree with torch's operators"):
                 kernels.try_on(DEVICE)
 
