@@ -53,7 +53,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def answers(url: str) -> bool:
+def answers(url: str, path: str = "/healthz") -> bool:
     """Return whether the service at `url` is there and reaches its database."""
     import httpx2  # a client, which the service itself has no use for
 
@@ -61,6 +61,6 @@ def answers(url: str) -> bool:
         # A proxy of the environment is not meant for this machine's own addresses; reading certificates, which only
         # HTTPS needs, takes longer than all of the rest.
         https = url.startswith("https:")
-        return httpx2.get(f"{url}/healthz", timeout=2.0, trust_env=False, verify=https).status_code == 200
+        return httpx2.get(f"{url}{path}", timeout=2.0, trust_env=False, verify=https).status_code == 200
     except (httpx2.HTTPError, httpx2.InvalidURL):
         return False

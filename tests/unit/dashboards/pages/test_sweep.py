@@ -12,6 +12,7 @@ from dashboards.figures.registry import SWEEP_FIGURES
 from dashboards.figures.sweep import slices
 from dashboards.files.figures import FigureFiles
 from dashboards.files.report import report
+from dashboards.files.traces import FigureError
 from dashboards.palette import style
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds.registry import validate_spec
@@ -114,10 +115,11 @@ def _pairs(trace: dict[str, object]) -> list[tuple[int, str]]:
     return list(zip(x, marker["symbol"], strict=True))
 
 
-def test_a_figure_of_another_kind_is_nowhere(client: TestClient, services: Services, swept: str):
+def test_a_figure_of_another_kind_is_refused_as_in_rest(client: TestClient, services: Services, swept: str):
     comparison = services.experiments.submit(DEMO).experiment.id
-    assert client.get(f"/experiments/{swept}/figures/curves.json").status_code == 404
-    assert client.get(f"/experiments/{comparison}/figures/slices.json").status_code == 404
+    for path in (f"/experiments/{swept}/figures/curves.json", f"/experiments/{comparison}/figures/slices.json"):
+        with pytest.raises(FigureError, match="has no figure"):
+            client.get(path)
 
 
 def test_pages_of_comparisons_tell_people_that_a_sweep_is_none(
