@@ -1,4 +1,4 @@
-"""Answers of the service that are no records by themselves: pages of records, and the catalog's entries."""
+"""Answers of the service that are not records by themselves: pages of records, and the catalog's entries."""
 
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar

@@ -45,10 +45,10 @@ class KeyRequest(Record):
     expires_in_days: Annotated[float, Field(strict=True, gt=0, le=36_500, allow_inf_nan=False)] | None = None
     """Null never expires."""
     runs_at_once: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] | None = None
-    """Runs of its experiments that may be at work at the same time; null is no limit."""
+    """Runs of its experiments that may be at work at the same time; null means no limit."""
     device_hours_a_day: Annotated[float, Field(strict=True, ge=0, le=1e9, allow_inf_nan=False)] | None = None
     """Device-hours of the attempts that ended within 24 hours or are at work, from which on nothing more is begun; what
-    is at work then goes on. Null is no limit."""
+    is at work then goes on. Null means no limit."""
 
 
 class KeyRecord(Record):

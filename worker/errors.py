@@ -1,6 +1,6 @@
 """The errors of `worker`: one root, a class for each kind of fault. Each message ends with the way out.
 
-A training that diverges or runs out of device memory is no error: it is a result with that verdict.
+A training that diverges or runs out of device memory is not an error: it is a result with that verdict.
 """
 
 import errno

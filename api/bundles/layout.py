@@ -66,7 +66,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.iterdir()):
             status = path.lstat()
             if path.name not in MOST_BYTES or not stat.S_ISREG(status.st_mode):
-                raise BundleError("files", f"{path.name} belongs to no bundle, or is no plain file")
+                raise BundleError("files", f"{path.name} belongs to no bundle, or is not a plain file")
             if status.st_size > MOST_BYTES[path.name]:
                 raise BundleError("files", f"{path.name} is larger than any such file")
             files[path.name] = path.read_bytes()

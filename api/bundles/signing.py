@@ -107,7 +107,7 @@ def check_signature(files: Mapping[str, bytes], trusted: frozenset[str]) -> tupl
         ):
             pass
         case _:
-            raise BundleError("statement", f"the payload is no statement of {STATEMENT_TYPE}")
+            raise BundleError("statement", f"the payload is not a statement of {STATEMENT_TYPE}")
     if trusted and signer not in trusted:
         raise BundleError("signer", f"signed by {signer}, which is none of the keys that were given")
     if schema != SCHEMA:

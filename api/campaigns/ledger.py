@@ -142,7 +142,7 @@ def make_ledger(campaign: Campaign, experiments: Iterable[AnyExperiment], answer
         spec = experiment.spec
         step = steps.get(spec.seeds[0]) if isinstance(spec, ComparisonSpec) else None
         if step is None or not isinstance(experiment, ExperimentRecord) or not isinstance(spec, ComparisonSpec):
-            faults.append(f"experiment {experiment.id} is no step of this campaign")
+            faults.append(f"experiment {experiment.id} is not a step of this campaign")
         elif not _is_step(campaign, step, spec):
             faults.append(f"experiment {experiment.id} has the seeds of {step}, and another specification")
         elif step in experiments_by_step:

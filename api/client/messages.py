@@ -51,7 +51,7 @@ class InputError(ClientError):
 
 
 ANY_EXPERIMENT = cast("type[AnyExperiment]", AnyExperiment)
-"""The answer of verbs that concern damaged experiments, too: a union is no type to mypy."""
+"""The answer of verbs that concern damaged experiments, too: a union is not a type to mypy."""
 
 
 def read(response: httpx2.Response, answer: type[Answer]) -> Answer:

@@ -162,7 +162,7 @@ class OwnRun:
         Without a `step` it is the one behind the last, also of a run that goes on. Steps may come in any order. A run
         that goes on from a checkpoint just logs again, also in the same process: what it had logged of later steps
         before is left out, once it logs a metric again at a step before its last. NaN and infinity are kept: a run
-        whose last loss is none of the finite numbers has diverged. What is no number is left out.
+        whose last loss is none of the finite numbers has diverged. What is not a number is left out.
         """
         if self._file is None:
             return
@@ -259,7 +259,7 @@ class OwnRun:
                 # Of a loss that is still in its graph `float` warns.
                 number = float(value.detach() if hasattr(value, "detach") else value)
             except (TypeError, ValueError, RuntimeError, OverflowError):  # of a tensor of several numbers, for instance
-                self._leave_out(f"{name} is no number")
+                self._leave_out(f"{name} is not a number")
                 continue
             name = str(name)
             if not 0 < len(name) <= 128 or "\x00" in name or len(numbers) == MOST_METRICS:

@@ -74,7 +74,7 @@ def signed(message: Message, number: int) -> int:
     """Return the value of a field of whole numbers; 0 where it is not set."""
     value = (message.get(number) or [0])[-1]
     if not isinstance(value, int):
-        raise ValueError(f"field {number} is no number")
+        raise ValueError(f"field {number} is not a number")
     return value - 2**64 if value >= 2**63 else value
 
 

@@ -89,7 +89,7 @@ class SourceRun:
     step_field: str | None = None
     """The field that its steps are from, where the reader chose one that is not among the metrics."""
     not_numbers: set[str] = field(default_factory=set)
-    """Names of logged values that are no numbers, and are left out."""
+    """Names of logged values that are not numbers, and are left out."""
     notes: tuple[str, ...] = ()
     """Changes by the reader that the owner may want to know, in a sentence each."""
 
@@ -163,7 +163,7 @@ def copied_database(path: Path) -> Iterator[Path]:
     """Yield a temporary copy of an SQLite file: a reader of the file itself may write beside it, or migrate it."""
     with path.open("rb") as file:
         if file.read(15) != b"SQLite format 3":
-            raise SourceError(f"{path} is no database of SQLite")
+            raise SourceError(f"{path} is not a database of SQLite")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
         for suffix in ("", "-wal"):

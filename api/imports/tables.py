@@ -402,7 +402,7 @@ def _add_rows(
 def _step(cell: Cell, layout: _Layout, path: Path, line: int) -> int:
     value = as_number(cell)
     if value is None or not 0 <= value < math.inf or not value.is_integer():
-        raise SourceError(f"{path}, line {line}: {layout.step}={cell!r} is no step; it is read as {layout.name}")
+        raise SourceError(f"{path}, line {line}: {layout.step}={cell!r} is not a step; it is read as {layout.name}")
     return int(value)
 
 

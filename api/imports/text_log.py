@@ -2,7 +2,7 @@
 
 A file is a run; one that begins again after its last step has several. Its folder is its candidate. Where neither a
 line nor a name says its seed, the runs of a folder are numbered by the last change of their files. Files that no
-pattern matches, such as the script beside them, are no logs.
+pattern matches, such as the script beside them, are not logs.
 """
 
 import gzip
@@ -213,7 +213,7 @@ def _trainings(path: Path, way: Path, formats: Sequence[LogFormat]) -> list[_Tra
         if step_value is not None:
             line_step = _number(str(step_value).replace(",", ""))
             if line_step is None and log_format.pairs is None:
-                raise SourceError(f"{path}: {step_value!r} is no step; narrow the pattern, which matches {line}")
+                raise SourceError(f"{path}: {step_value!r} is not a step; narrow the pattern, which matches {line}")
             step = math.nan if line_step is None else line_step
         elif "epoch" in metrics:
             step = 1000 * metrics["epoch"]

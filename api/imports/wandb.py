@@ -70,7 +70,7 @@ def _records(path: Path) -> Iterator[bytes]:
     """Yield the records, as far as they are whole."""
     data = path.read_bytes()
     if not data.startswith(MAGIC):
-        raise SourceError(f"{path} is no file of W&B's: it begins with {data[:4]!r}, not with {MAGIC!r}")
+        raise SourceError(f"{path} is not a file of W&B's: it begins with {data[:4]!r}, not with {MAGIC!r}")
     offset, record = 7, bytearray()
     while offset + 7 <= len(data):
         if BLOCK_BYTES - offset % BLOCK_BYTES < 7:

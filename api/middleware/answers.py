@@ -90,7 +90,7 @@ class HeadMiddleware(HttpMiddleware):
 
 
 class CompressionMiddleware(GZipMiddleware):
-    """Compress what is no record; Starlette leaves streams of events as they are."""
+    """Compress what is not a record; Starlette leaves streams of events as they are."""
 
     def __init__(self, app: ASGIApp) -> None:
         super().__init__(app, minimum_size=LEAST_BYTES, compresslevel=LEVEL)

@@ -29,7 +29,7 @@ class AuditMiddleware(HttpMiddleware):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, and write the lines first."""
         path = scope["path"]
-        # What a training tells every few seconds is no change that somebody made.
+        # What a training tells every few seconds is not a change that somebody made.
         is_report = path.startswith(WORKER_PATH) or (path.startswith("/v1/external-runs/") and path.endswith("/lines"))
         if is_report or scope["method"] in SAFE_METHODS:
             await self.app(scope, receive, send)

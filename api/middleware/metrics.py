@@ -83,7 +83,7 @@ def families(metrics: ServiceMetrics) -> Iterable[Metric]:
 
 
 class MetricsMiddleware(HttpMiddleware):
-    """Time every answer but streams, by the route's pattern: an id is no label."""
+    """Time every answer but streams, by the route's pattern: an id is not a label."""
 
     def __init__(self, app: ASGIApp, meters: Meters) -> None:
         super().__init__(app)

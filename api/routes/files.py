@@ -50,7 +50,7 @@ FILE = {200: {"description": "The file.", "content": {media: {} for media in EXP
 )
 def experiment_export(experiment_id: ExperimentIdPath, name: ExportName, state: State) -> StreamingResponse:
     """A row for each run (`results`), or for each point of each run (`series`)."""
-    state.services.experiments.get(experiment_id)  # one that does not exist is no empty file
+    state.services.experiments.get(experiment_id)  # one that does not exist is not an empty file
     runs = state.services.runs
     return _export_file(runs, runs.read_all(experiment_id), name, f"{experiment_id}-{name}")
 

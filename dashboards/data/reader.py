@@ -81,7 +81,7 @@ class Snapshot:
     def sweep(self) -> SweepReport:
         """Return the sweep's report. Raises `ConflictError` for any other experiment."""
         if isinstance(self.answer, Comparison):
-            raise ConflictError(f"experiment {self.experiment.id} is no sweep")
+            raise ConflictError(f"experiment {self.experiment.id} is not a sweep")
         return self.answer
 
 

@@ -58,7 +58,7 @@ def _folds(template: str, members: tuple[PlannedBlock, ...]) -> Iterator[Fold]:
         yield from (Fold(block.block, (block,)) for block in members)
         return
     ranges = iter([_range(column) for column in columns])
-    # Only our own marks are filled in: a name cannot hold another `#`, which is no identifier.
+    # Only our own marks are filled in: a name cannot hold another `#`, which is not an identifier.
     yield Fold("".join(next(ranges) if letter == "#" else letter for letter in template), members)
 
 

@@ -150,7 +150,7 @@ class Block:
     part: Slice | None = None
     """None if the block is a whole matrix."""
     index: int | None = None
-    """The matrix of a stack (experts × m × n) that is this block; None if the parameter is no stack."""
+    """The matrix of a stack (experts × m × n) that is this block; None if the parameter is not a stack."""
     label: str = ""
     """Tells the blocks of one parameter apart, `gate` or `3.up`; empty if the kind does, or there is one only."""
 

@@ -96,12 +96,12 @@ class Role:
         """
         shape = tuple(site.tensor.shape)
         if self.is_stack and len(shape) != 3:
-            raise self._error(site, "is no stack of matrices")
+            raise self._error(site, "is not a stack of matrices")
         matrix = shape[1:] if self.is_stack else shape
         axis = site.output_axis if self.output_axis is None else self.output_axis
         if len(self.sequence) > 1 or self.repeats != 1 or set(self.sequence) & _HEADED:
             if len(matrix) != 2:
-                raise self._error(site, "is no matrix")
+                raise self._error(site, "is not a matrix")
             divided = 0 if self.repeats == "expert" else axis
             parts = tuple(self._parts(site, module, axis, divided, matrix[divided]))
         else:

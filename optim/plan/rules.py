@@ -108,11 +108,11 @@ def _fault(block: Block) -> str | None:
     """Return the reason why the block cannot have that state; None if it can."""
     if block.first_moment is FirstMoment.LOW_RANK:
         if len(block.shape) != 2:
-            return "is no matrix and has no low-rank momentum"
+            return "is not a matrix and has no low-rank momentum"
         if not 1 <= block.rank <= min(block.shape):
             return f"has no momentum of rank {block.rank}: it goes from 1 to {min(block.shape)}"
     if block.second_moment is not SecondMoment.ELEMENT and len(block.shape) != 2:
-        return f"is no matrix and has no second moment per {block.second_moment}"
+        return f"is not a matrix and has no second moment per {block.second_moment}"
     if block.second_moment is SecondMoment.HEAD and block.head_size == 1:
         return "is not divided into heads and has no second moment per head"
     return None

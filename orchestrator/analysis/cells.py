@@ -22,7 +22,7 @@ def select_cell(experiment: ExperimentRecord, runs: Sequence[RunRecord], key: st
     cells = experiment.spec.cells()
     if not cells:
         if key:
-            raise NotFoundError(f"experiment {experiment.id} is no scaling experiment and has no cell {key!r}")
+            raise NotFoundError(f"experiment {experiment.id} is not a scaling experiment and has no cell {key!r}")
         return experiment, runs
     if not key:
         return _cell_experiment(experiment, runs, cells[-1])
@@ -59,7 +59,7 @@ def _cell_experiment(experiment: ExperimentRecord, runs: Sequence[RunRecord], ce
     spec = experiment.spec
     cell_runs = tuple(run for run in runs if cell.holds(run.model, run.steps_total))
     comparison = spec.comparison(cell)
-    assert comparison is not None, f"{experiment.id} has cells that are no comparisons"
+    assert comparison is not None, f"{experiment.id} has cells that are not comparisons"
     judged = {run.candidate for run in cell_runs if run.seed in spec.seeds}
     growing = experiment.counts.growing and len(judged) < len(spec.candidates)
     ends = [run.ended_at for run in cell_runs]

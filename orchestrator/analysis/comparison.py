@@ -397,7 +397,7 @@ def tokens_per_step(run: RunRecord) -> float:
 
 def device_hours_until(run: RunRecord, steps: float) -> float:
     """Return the device-hours until a step, in proportion to the steps of the run, each of which counts once: the time
-    that an attempt lost with its machine is no time of the optimizer's."""
+    that an attempt lost with its machine is not a time of the optimizer's."""
     seconds = (run.result.productive_seconds if run.result else 0.0) or run.device_seconds
     return seconds / SECONDS_PER_HOUR * steps / run.steps_total
 

@@ -75,7 +75,7 @@ class Runner(Protocol):
         """Return the attempts that ended since the last call, without those whose process may be alive."""
 
     def kill(self, run_id: RunId, attempt: int) -> None:
-        """End the process of an attempt now; one that is unknown is no fault."""
+        """End the process of an attempt now; one that is unknown is not a fault."""
 
     def close(self, grace_seconds: float) -> Sequence[EndedAttempt]:
         """Let go of every attempt. One whose process cannot outlive this dispatcher is asked to write a checkpoint and

@@ -495,7 +495,7 @@ class ComparisonSpec(TunedExperiment):
 
 
 def _baseline_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
-    """Return the fault of a baseline that is no candidate."""
+    """Return the fault of a baseline that is not a candidate."""
     names = [candidate.name() for candidate in candidates]
     if baseline is None or baseline in names:
         return []

@@ -42,7 +42,7 @@ from worker.words import pluralize
 Algorithm = Literal["random", "grid", "tpe", "asha", "tpe-hyperband"]
 LR = "lr"
 WARMUP = "warmup_steps"
-"""Hyperparameters that are no options of the optimizer."""
+"""Hyperparameters that are not options of the optimizer."""
 MOST_TRIALS = 1_000
 """The most trials of a sweep: a driver that is started again reports all of them to Tune once more, a few tenths of a
 second each."""

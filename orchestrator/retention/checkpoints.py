@@ -121,7 +121,7 @@ def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> boo
             return False
         count = count_kept_checkpoints(locked_run[0].status, keep)
         for notice in _local_surplus(folder, count):
-            notice.unlink(missing_ok=True)  # first: a state without one is no checkpoint
+            notice.unlink(missing_ok=True)  # first: a state without one is not a checkpoint
             notice.with_suffix(".pt").unlink(missing_ok=True)
         if not any(folder.glob("*.json")):
             shutil.rmtree(folder, ignore_errors=True)

@@ -68,7 +68,7 @@ def find_field(name: str) -> RunField:
         path = (dotted_path,) if document == "metric" else tuple(dotted_path.split("."))
         unfit = any(not part or '"' in part or "\\" in part or not part.isprintable() for part in path)
         if unfit or len(name) > LONGEST_NAME:
-            raise FilterError(f"{name[:40]!r} is no path into a document; write one like spec.optimizer.lr")
+            raise FilterError(f"{name[:40]!r} is not a path into a document; write one like spec.optimizer.lr")
         return RunField(name=name, kind=FieldKind.JSON, document=document, path=path)
     matches = get_close_matches(name[:LONGEST_NAME], NAMED_FIELDS, n=1)
     hint = f"; did you mean {matches[0]}?" if matches else ""

@@ -91,9 +91,7 @@ def _tokens(text: str) -> list[_Token]:
         start = position + len(text[position:]) - len(text[position:].lstrip())
         if matched is None:
             quoted = text[start] in "\"'"
-            reason = (
-                "this quote is never closed" if quoted else f"{text[start]!r} is no operator; use {' '.join(OPERATORS)}"
-            )
+            reason = "this quote is never closed" if quoted else f"{text[start]!r} is not one of {' '.join(OPERATORS)}"
             raise _fault(start + 1, reason)
         kind = str(matched.lastgroup)
         content = matched[kind]

@@ -72,7 +72,7 @@ class Analysis:
 
     def comparison_at_judged_settings(self, experiment_id: str) -> ComparisonSpec:
         """Return a comparison with each candidate at the setting that it is judged at. Raises `ConflictError` if the
-        experiment is no comparison, has not ended, or has a candidate without a loss."""
+        experiment is not a comparison, has not ended, or has a candidate without a loss."""
         experiment, runs = self._read(experiment_id)
         if not isinstance(experiment.spec, ComparisonSpec):
             raise ConflictError(

@@ -55,7 +55,7 @@ class Experiments:
         self.undo_days = undo_days
         """How long a deleted experiment can be restored."""
         self.most_waiting = most_waiting
-        """Runs of one key that may wait to be begun when it submits more; None is no limit."""
+        """Runs of one key that may wait to be begun when it submits more; None means no limit."""
 
     def submit(
         self,

@@ -49,7 +49,7 @@ def differences_of(specs: Mapping[str, Mapping[str, JsonValue] | None]) -> SpecD
 
 
 def flat_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """Yield the values that are no mappings, by their way through mappings in one another: `optimizer.lr`."""
+    """Yield the values that are not mappings, by their way through mappings in one another: `optimizer.lr`."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from flat_fields(inner, f"{prefix}.{key}" if prefix else key)

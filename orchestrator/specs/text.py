@@ -34,7 +34,7 @@ CONTROL_CHARACTER = yaml.reader.Reader.NON_PRINTABLE
 
 
 class SpecTextError(OrchestratorError):
-    """The text is no specification: what was found instead, and where."""
+    """The text is not a specification: what was found instead, and where."""
 
 
 class TwiceError(ValueError):

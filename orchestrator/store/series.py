@@ -154,7 +154,7 @@ def newest_figures(columns: Columns) -> dict[str, object]:
     if timed.size:
         tokens_per_step = float(columns.values["tokens"][timed[-1]] / columns.step[timed[-1]])
         tokens_per_second = tokens_per_step * timed.size / float(seconds[timed].sum())
-        if math.isfinite(tokens_per_second):  # a step of 1e-320 s is no pace
+        if math.isfinite(tokens_per_second):  # a step of 1e-320 s is not a pace
             shown["tokens_per_second"] = tokens_per_second
     return shown
 

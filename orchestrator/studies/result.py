@@ -188,7 +188,7 @@ def read_result(path: Path) -> StudyResult | None:
         return None
     except (OSError, ValidationError) as error:
         name = f"{path.parent.name}/{path.name}"
-        raise ResultError(f"the file {name} is no result of a study; remove it, and run the study again") from error
+        raise ResultError(f"the file {name} is not a result of a study; remove it, and run the study again") from error
 
 
 def write_result(path: Path, result: StudyResult) -> None:

@@ -50,7 +50,7 @@ Numbers = dict[str, float]
 
 
 class StudyError(OrchestratorError):
-    """A file is no study, and why."""
+    """A file is not a study, and why."""
 
 
 class StudyScale(StrEnum):
@@ -208,7 +208,7 @@ def read_study(path: Path) -> Study:
         raise StudyError(str(error)) from error
     except ValidationError as error:
         faults = validation_faults(error, Study)
-        raise StudyError("\n".join([f"{path} is no study:", *(f"  {fault.text()}" for fault in faults)])) from error
+        raise StudyError("\n".join([f"{path} is not a study:", *(f"  {fault.text()}" for fault in faults)])) from error
 
 
 def identity(spec: ExperimentSpec) -> str:

@@ -22,7 +22,7 @@ from tests.factories.waiting import until
 EXECUTING = "ray::AttemptActor.execute"
 """Ray's name of an actor whose attempt is carried out."""
 FORK_SERVER = "worker.fork_server"
-"""The process that trainings are forked from: it is no child of Ray's, and the raylet's process is its last
+"""The process that trainings are forked from: it is not a child of Ray's, and the raylet's process is its last
 argument."""
 
 

@@ -141,7 +141,7 @@ def _config(url: str, phases: tuple[str, ...], examples: int, seed: int) -> dict
         "seed": seed,
         "base-url": url,
         "continue-on-failure": True,
-        "request-timeout": 600,  # a slow machine is no fault
+        "request-timeout": 600,  # a slow machine is not a fault
         "suppress-health-check": ["all"],
         "generation": {
             "database": "none",

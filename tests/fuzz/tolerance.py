@@ -1,4 +1,4 @@
-"""Failures of schemathesis that are no faults: each with its reason, as narrow as it can be."""
+"""Failures of schemathesis that are not faults: each with its reason, as narrow as it can be."""
 
 from collections.abc import Mapping
 from typing import Any

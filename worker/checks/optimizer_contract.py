@@ -31,7 +31,7 @@ def holds_every_parameter_once(subject: Subject) -> None:
     optimizer = subject.build_on(model)
     held = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
     require_promise(
-        isinstance(optimizer, torch.optim.Optimizer), f"{type(optimizer).__name__} is no torch.optim.Optimizer"
+        isinstance(optimizer, torch.optim.Optimizer), f"{type(optimizer).__name__} is not a torch.optim.Optimizer"
     )
     expected = sorted(id(parameter) for parameter in model.parameters())
     require_promise(sorted(held) == expected, f"its groups hold {len(held)} parameters; the model has {len(expected)}")

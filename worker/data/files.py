@@ -47,7 +47,9 @@ class OwnFiles(LocalSource):
                     else:
                         self.skipped_documents += 1
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise DataError(f"{path} is no complete gzip file: {error}. Fetch it again or leave it out.") from error
+                raise DataError(
+                    f"{path} is not a complete gzip file: {error}; fetch it again or leave it out"
+                ) from error
 
 
 def find_files(paths: Sequence[str]) -> tuple[tuple[Path, ...], str]:

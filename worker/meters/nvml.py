@@ -140,5 +140,5 @@ def driver_version() -> str | None:
     try:
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())
-    except Exception:  # noqa: BLE001 - a missing driver library is no error here
+    except Exception:  # noqa: BLE001 - a missing driver library is not an error here
         return None

@@ -7,7 +7,7 @@ They look at gradients before the optimizer's step, at momenta after it, and cha
 optimizer's own step hooks, so that the loop knows nothing of them, and count their time, so that it can be left out of
 the step's.
 
-What they say about one matrix are pure functions, tensor in, finite numbers out; an all-zero matrix is no error.
+What they say about one matrix are pure functions, tensor in, finite numbers out; an all-zero matrix is not an error.
 Singular values come from the smaller Gram matrix: an embedding of 50,257 × 768 costs one product and a 768 × 768
 eigenproblem. That squares the condition number, so energies below 1e-7 of the largest are noise, which no share shows.
 """

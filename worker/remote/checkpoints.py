@@ -63,7 +63,7 @@ class RemoteCheckpoints:
     def put(self, notice: CheckpointNotice) -> CheckpointNotice:
         """Copy a checkpoint of this attempt there; returns its notice as it stands there.
 
-        Raises `RemoteFolderError`; what is there then is no checkpoint, for its notice goes last.
+        Raises `RemoteFolderError`; what is there then is not a checkpoint, for its notice goes last.
         """
         stem = f"attempt-{self._attempt:04d}/{Path(notice.path).stem}"
         remote_notice = notice.model_copy(update={"path": f"{self.folder.url}/{stem}{STATE}"})

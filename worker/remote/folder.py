@@ -83,7 +83,7 @@ class RemoteFolder:
         self._call("read", lambda: files.get_file(f"{root}/{name}", str(path), callback=parts), passing=DISK_FULL)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Delete files; one that is gone already is no fault."""
+        """Delete files; one that is gone already is not a fault."""
         files, root = self.file_system
         for path in [f"{root}/{name}" for name in names]:
             self._call("cleared", partial(_none_if_missing, partial(files.rm_file, path)))

@@ -73,7 +73,7 @@ class Story:
     def _describe(self, point: Point) -> str:
         seconds, loss, rate, norm = point.step_seconds, point.train_loss, point.lr, point.grad_norm
         figures = [
-            "training loss is no number" if loss is None else f"training loss {loss:.4f}",
+            "training loss is not a number" if loss is None else f"training loss {loss:.4f}",
             "" if rate is None else f"learning rate {rate:.3g}",
             "" if norm is None else f"gradient norm {norm:.3g}",
             "" if not seconds else f"{1000 * seconds:.1f} ms a step, {self._step_tokens / seconds:,.0f} {self._unit}/s",

@@ -55,7 +55,7 @@ class LanguageTask(TaskSpec):
         """Return faults: no language model, sequences longer than its positions, more tokens than it has, weights of
         another."""
         if workload.model == LINEAR_MODEL:
-            allowed = f"is no language model, which the task {self.kind} trains: {', '.join(presets.names())}"
+            allowed = f"is not a language model, which the task {self.kind} trains: {', '.join(presets.names())}"
             return [(("model",), workload.model, allowed)]
         faults: list[SpecFault] = []
         model, length = presets.preset(workload.model), workload.data.sequence_length_tokens
@@ -202,7 +202,7 @@ AnyTask = Annotated[
 
 
 def defaults_of(task: Any) -> Mapping[str, Any]:
-    """Return the workload's defaults for a task as a user may write it; none if it is no task at all."""
+    """Return the workload's defaults for a task as a user may write it; none if it is not a task at all."""
     task = expand_shorthand(task)
     kind = task.get("kind") if isinstance(task, Mapping) else getattr(task, "kind", None)
     return KINDS[kind].defaults if isinstance(kind, str) and kind in KINDS else {}

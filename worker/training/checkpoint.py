@@ -107,7 +107,7 @@ class CheckpointStore:
             ):
                 logger.warning("dropped %s: attempt %d went another way from there", notice.path, newest)
                 path = Path(notice.path)
-                for file in (path.with_suffix(".json"), path):  # its notice first: a state without one is no checkpoint
+                for file in (path.with_suffix(".json"), path):  # first its notice, which makes a state a checkpoint
                     file.unlink(missing_ok=True)
 
     def take_over(self, notice: CheckpointNotice, fetch: Callable[[Path], bool]) -> bool:
@@ -134,7 +134,7 @@ class CheckpointStore:
         return notices
 
     def _drop_old(self) -> None:
-        # Notices first: a state without one is no checkpoint, a notice without its state would be a damaged one.
+        # Notices first: a state without one is not a checkpoint, a notice without its state would be a damaged one.
         for path in sorted(self.folder.glob("step-*.json"), key=_rank)[:-KEEP]:
             path.unlink()
         for path in self.folder.glob("step-*.pt"):

@@ -129,7 +129,7 @@ class Training:
             self._stepper.average.load_state(average, self.progress.step)
 
     def train(self) -> None:
-        """Train to the end of the budget, or to the first loss that is no number.
+        """Train to the end of the budget, or to the first loss that is not a number.
 
         Raises:
             RunStoppedError: the service asked for it; a checkpoint was written.

@@ -17,7 +17,7 @@ _SERIES = ("train_losses", *TIMES)
 
 
 def finite_or_none(value: float | None) -> float | None:
-    """Return the value, or None if it is no finite number: records hold finite numbers only."""
+    """Return the value, or None if it is not a finite number: records hold finite numbers only."""
     return value if value is not None and math.isfinite(value) else None
 
 

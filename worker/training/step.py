@@ -29,7 +29,7 @@ from worker.training.device import synchronize
 
 @dataclass(frozen=True, kw_only=True)
 class StepTaken:
-    """The results of one step; if a figure is no finite number the optimizer did not move."""
+    """The results of one step; if a figure is not a finite number the optimizer did not move."""
 
     loss: float
     """Mean over the batch, before the step; nats per token."""
@@ -93,7 +93,7 @@ class Stepper:
                 losses.append(self._gradients(last, clock))
                 if meter is not None:
                     meter.note_gradients()
-                # Read before the optimizer steps: a model with a loss that is no number keeps its last good weights.
+                # Read before the optimizer steps: a model with a loss that is not a number keeps its last good weights.
                 train_loss = self._group.all_reduce_sum(torch.stack(losses).sum()).item()
                 grad_norm = self._clip().item()
                 if math.isfinite(train_loss) and math.isfinite(grad_norm):

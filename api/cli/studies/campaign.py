@@ -76,7 +76,7 @@ def read_campaign(file: SpecFile) -> Campaign:
     try:
         return Campaign.model_validate_json(json_text.dumps(text.fields))
     except ValidationError as error:
-        return text.refuse(f"{text.source} is no campaign", validation_faults(error, Campaign))
+        return text.refuse(f"{text.source} is not a campaign", validation_faults(error, Campaign))
 
 
 def entries_table(entries: Iterable[LedgerEntry]) -> RenderableType:

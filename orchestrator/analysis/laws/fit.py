@@ -279,7 +279,7 @@ def _fit_law(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
 
 
 def _law_only(fitted: FittedLaw | None) -> FittedLaw | None:
-    """Return the fitted law; None if the fit is no law, which predicts, compares and draws nothing."""
+    """Return the fitted law; None if the fit is not a law, which predicts, compares and draws nothing."""
     return None if fitted is None or no_law(fitted.coefficients()) else fitted
 
 

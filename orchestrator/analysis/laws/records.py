@@ -83,7 +83,7 @@ class CandidateFit(Record):
     coefficients: dict[str, Estimate]
     """E, A and alpha, B and beta, in nats, parameters and tokens; empty if nothing could be fitted."""
     no_law: str | None = None
-    """The reason why the fit is no law, and predicts nothing; null if it is one, or nothing was fitted."""
+    """The reason why the fit is not a law, and predicts nothing; null if it is one, or nothing was fitted."""
     relative_error: float | None
     """Root mean square of the cells' log residuals: 0.01 is one per cent of the loss."""
     held_out_error: float | None = None

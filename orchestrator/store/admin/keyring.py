@@ -102,7 +102,7 @@ class Keyring:
         return None if row is None else self._note_use(_record(row._mapping))
 
     def log_out(self, token: str) -> None:
-        """End a session; one that is unknown is no fault."""
+        """End a session; one that is unknown is not a fault."""
         with self._database.writing() as connection:
             connection.execute(sa.delete(sessions).where(sessions.c.token_hash == token_hash(token)))
 

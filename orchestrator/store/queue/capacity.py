@@ -61,7 +61,7 @@ class FreeCapacity:
         return best.id
 
     def occupy(self, node: NodeId, cpus: int, gpus: int) -> None:
-        """Subtract the CPUs and GPUs of a run there; a node that is gone is no error."""
+        """Subtract the CPUs and GPUs of a run there; a node that is gone is not an error."""
         if (resources := self._free.get(node)) is not None:
             self._free[node] = replace(resources, cpus=resources.cpus - cpus, gpus=resources.gpus - gpus)
 

@@ -166,7 +166,7 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def submit(self, seeds: int, priority: int, key: str | None, owner: str | None, deadline_ticks: int | None) -> None:
         key = key and f"{key}{seeds}{priority}{deadline_ticks}"
-        # Half a tick before: whether it has passed is no matter of the time that the test itself takes.
+        # Half a tick before: whether it has passed is not a matter of the time that the test itself takes.
         seconds = None if deadline_ticks is None else (deadline_ticks - 0.5) * TICK_SECONDS
         spec = comparison_spec(seeds=range(seeds))
         spec = spec.model_copy(update={"priority": priority, "deadline_seconds": seconds})

@@ -118,7 +118,7 @@ def change_bytes(path: Path, random: Random) -> None:
 
 
 def change_file(path: Path, random: Random) -> None:
-    """It ends early, is another encoding's, comes twice, may not be read, or is no file at all."""
+    """It ends early, is another encoding's, comes twice, may not be read, or is not a file at all."""
     content = path.read_bytes()
     code = random.choice(["utf-16", "utf-8-sig", "utf-32", "utf-7"])
     keep = random.choice([

@@ -92,7 +92,7 @@ def routes_of(app: FastAPI) -> set[str]:
             if isinstance(route, routing._IncludedRouter):
                 yield from walk(route.effective_candidates())
             else:
-                assert route.methods, f"{route!r} is no route that this test knows"
+                assert route.methods, f"{route!r} is not a route that this test knows"
                 yield from (f"{method} {route.path}" for method in route.methods - {"HEAD"})
 
     return set(walk(app.routes))

@@ -150,7 +150,7 @@ REFUSED = {
     b'{"step": [], "tokens": [1]}': ("/columns/step", []),
     b'{"step": [1, 2]}': ("/columns/tokens", None),
 }
-"""Columns that are no points, and where the fault is with the value that is found there."""
+"""Columns that are not points, and where the fault is with the value that is found there."""
 
 
 def test_columns_that_are_no_points_are_refused_and_write_nothing(running: tuple[Service, Lease]):

@@ -95,7 +95,7 @@ def test_a_run_that_went_back_since_its_last_import_has_no_more_of_what_it_left(
     log.write_text(lines[0] + "\n")
     run_import(url, *arguments)
     with Client(url) as client:
-        assert client.external_series(run.id) == series, "a part of a source is no run that went back"
+        assert client.external_series(run.id) == series, "a part of a source is not a run that went back"
 
 
 def test_a_log_keeps_the_number_that_it_was_first_sent_with(url: str, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_learning_rate_far_too_high_is_a_result_with_its_curve(folders: Folder
 
 
 class _PoisonedTask:
-    """Real training, but at one step the loss or its gradient is no number."""
+    """Real training, but at one step the loss or its gradient is not a number."""
 
     def __init__(self, task: Task[Any], step: int, kind: str) -> None:
         self.task, self.step, self.kind, self.drawn = task, step, kind, -1
@@ -111,7 +111,7 @@ class _PoisonedTask:
         loss = self.task.training_loss(micro_batch)
         if self.drawn != self.step:
             return loss
-        # The square root's slope at 0 is infinite: a finite loss with a gradient norm that is no number.
+        # The square root's slope at 0 is infinite: a finite loss with a gradient norm that is not a number.
         return loss * math.nan if self.kind == "loss" else loss + (loss - loss).sqrt()
 
     def validation_loss(self, micro_batch_sequences: int) -> float:

@@ -202,7 +202,7 @@ def test_links_and_folders_are_not_followed(content: Content, tmp_path: Path) ->
     (tmp_path / "elsewhere").write_bytes((folder / "document.json").read_bytes())
     (folder / "document.json").unlink()
     (folder / "document.json").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BundleError, match=r"files: document\.json belongs to no bundle, or is no plain file"):
+    with pytest.raises(BundleError, match=r"files: document\.json belongs to no bundle, or is not a plain file"):
         verify(folder)
     with pytest.raises(BundleError, match="cannot be read"):
         verify(tmp_path / "nowhere")

@@ -180,8 +180,8 @@ def test_hyperparameters_that_multiply_or_cannot_be_read_are_refused(tmp_path: P
     ("text", "fault"),
     [
         ("a\n1\n", "no header"), ("a,a\n1,2\n", "no header"),
-        ("step,val_loss\nx,1\n", "is no step"), ("step,val_loss\n-1,1\n", "is no step"),
-        ("step,val_loss\nnan,1\n", "is no step"), ("step,val_loss\n1,2,3\n", "line 2: 3 cells"),
+        ("step,val_loss\nx,1\n", "is not a step"), ("step,val_loss\n-1,1\n", "is not a step"),
+        ("step,val_loss\nnan,1\n", "is not a step"), ("step,val_loss\n1,2,3\n", "line 2: 3 cells"),
     ],
 )  # fmt: skip
 def test_what_is_no_table_is_refused_with_its_place(tmp_path: Path, text: str, fault: str) -> None:
@@ -240,7 +240,7 @@ def test_thousands_and_decimals_are_what_the_whole_table_says(tmp_path: Path, te
     ("text", "fault"),
     [
         ("step;val_loss\n1;3,95\n2;3.9\n", "decimal commas and with decimal dots"),
-        ("step,val_loss\n1.500,3\n2.500,2\n", r"line 2: step=1.5 is no step; it is read as a table of points"),
+        ("step,val_loss\n1.500,3\n2.500,2\n", r"line 2: step=1.5 is not a step; it is read as a table of points"),
     ],
 )
 def test_numbers_that_do_not_agree_are_one_error(tmp_path: Path, text: str, fault: str) -> None:

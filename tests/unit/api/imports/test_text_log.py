@@ -79,7 +79,7 @@ def test_numbers_are_read_as_people_print_them(tmp_path: Path) -> None:
     write(tmp_path / "c" / "a.log", "step 1,000 val 2,921", "step 2,000 val 2,9", "step 3,000 val 1,234.5")
     (run,) = logged(tmp_path / "c", r"step (?P<step>\S+) val (?P<val_loss>\S+)")
     assert values(run) == [(3000, 1234.5)], "a comma that may be decimal is not guessed at"
-    with pytest.raises(SourceError, match=r"'val' is no step; narrow the pattern, which matches Step 0"):
+    with pytest.raises(SourceError, match=r"'val' is not a step; narrow the pattern, which matches Step 0"):
         logged(tmp_path, r"(?P<step>val) (?P<val_loss>\S+)")
 
 

@@ -25,7 +25,7 @@ def test_a_filter_that_cannot_be_read_is_refused(services):
     refused = client.get("/?state=nope", headers={"Accept": "text/html"})
     assert refused.status_code == 422
     assert "&#39;nope&#39;" in refused.text and "active, done" in refused.text
-    assert client.get("/?utm_source=mail&x=nope").status_code == 200, "what is no filter hides nothing"
+    assert client.get("/?utm_source=mail&x=nope").status_code == 200, "what is not a filter hides nothing"
     assert client.get("/?label=a,b").status_code == 422
 
 

@@ -73,10 +73,10 @@ def test_a_momentum_by_rule_places_a_weight_that_no_role_does():
     ("rule", "fault"),
     [
         ({"pattern": "*.nothing", "rank": 1}, r"the rule '\*\.nothing' fits no trainable block; print\(plan_blocks"),
-        ({"pattern": "*.ln_1.weight", "rank": 1}, r"ln_1\.weight \(32,\) is no matrix and has no low-rank momentum"),
+        ({"pattern": "*.ln_1.weight", "rank": 1}, r"ln_1\.weight \(32,\) is not a matrix and has no low-rank momentum"),
         (
             {"pattern": "*.ln_1.weight", "second_moment": SecondMoment.NEURON},
-            r"ln_1\.weight \(32,\) is no matrix and has no second moment per neuron",
+            r"ln_1\.weight \(32,\) is not a matrix and has no second moment per neuron",
         ),
         (
             {"pattern": "*:key", "rank": 33},

@@ -371,7 +371,7 @@ def test_a_sweeps_trials_are_kept_with_their_hyperparameters() -> None:
     ends = (2.6, 2.4, DIVERGED)
     runs = tuple(run_record(trial_run(spec, n, wanted[n]), n, ends[n], experiment="s0") for n in range(3))
     source = ResultSource(
-        compare=lambda _: pytest.fail("a sweep is no comparison"),
+        compare=lambda _: pytest.fail("a sweep is not a comparison"),
         sweep=lambda _: report(sweep_record(spec, 3, done=False), runs),
         runs=lambda _: runs,
         observations=lambda _: (),

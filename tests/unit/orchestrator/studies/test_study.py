@@ -99,7 +99,7 @@ def test_a_result_survives_its_file_with_a_line_for_each_run(tmp_path: Path) -> 
     assert len(runs["rows"]) == 2 * 10, "those that judge, and none that tuned"
     assert read_result(tmp_path / "nothing.json") is None
     path.write_text("{")
-    with pytest.raises(ResultError, match=r"lion/result\.tiny\.json is no result of a study"):
+    with pytest.raises(ResultError, match=r"lion/result\.tiny\.json is not a result of a study"):
         read_result(path)
 
 

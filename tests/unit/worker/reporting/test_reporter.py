@@ -11,7 +11,7 @@ from worker.reporting.reporter import FileReporter, read_reports
 
 
 def test_a_line_that_a_kill_cut_short_is_left_out_and_does_not_spoil_the_next_attempt(tmp_path: Path) -> None:
-    """Half a line at the end is no point; one in the middle is damage and is said."""
+    """Half a line at the end is not a point; one in the middle is damage and is said."""
     first = FileReporter(tmp_path)
     first.begin(None)
     first.point(Point(step=0, tokens=0))

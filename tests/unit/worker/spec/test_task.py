@@ -48,7 +48,7 @@ def test_a_task_brings_defaults_that_a_user_may_override() -> None:
         ({"task": "dpo", "model": "gpt2-tiny"}, "task", "'pretrain', 'sft', 'rlhf', 'regression'"),
         ({"task": {"kind": "sft", "zeta": 1}, "model": "gpt2-tiny"}, "task.sft.zeta", "not permitted"),
         ({"task": {"kind": "regression", "a": 0.5}}, "task.regression.a", "greater than or equal to 1"),
-        ({"task": "sft", "model": "linear"}, "model", "is no language model, which the task sft trains: gpt2-tiny"),
+        ({"task": "sft", "model": "linear"}, "model", "is not a language model, which the task sft trains: gpt2-tiny"),
         ({"task": "sft", "model": "gpt2-tiny", "data": {"dataset": "python-stdlib"}}, "data.dataset", "holds text"),
         (
             {"model": "gpt2-tiny", "data": {"dataset": "chats"}},

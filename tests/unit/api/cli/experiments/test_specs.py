@@ -1,4 +1,4 @@
-"""Specification files at the command line: where a fault stands, and clear words for what is no file of one."""
+"""Specification files at the command line: where a fault stands, and clear words for what is not a file of one."""
 
 from pathlib import Path
 
