@@ -342,3 +342,11 @@ print(result.exit_code, result.stderr, sorted({{"torch", "transformers"}} & set(
     assert process.stdout.startswith("1 ")
     assert "adapm-bench data prepare own/nothing --tokenizer byte --from FILES" in process.stdout
     assert process.stdout.endswith(" []\n")
+
+
+@pytest.mark.parametrize("arguments", [("api", "--port", "0"), ("dispatcher", "--service-url", "http://127.0.0.1:9")])
+def test_a_process_of_the_service_without_its_data_folder_ends_with_a_sentence(tmp_path: Path, arguments):
+    command = [sys.executable, "-m", "api.cli", *arguments, "--data", str(tmp_path / "missing")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: the database") and "Traceback" not in ended.stderr
