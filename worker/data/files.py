@@ -48,7 +48,7 @@ class OwnFiles(LocalSource):
                         self.skipped_documents += 1
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise DataError(
-                    f"{path} is not a complete gzip file: {error}; fetch it again or leave it out"
+                    f"{path} is not a complete gzip file: {error}. Fetch it again or leave it out."
                 ) from error
 
 
