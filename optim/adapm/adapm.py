@@ -311,11 +311,11 @@ class AdaPM(ClosureStep):
                 )
             group["param_names"] = [plain_name(parameter) for parameter in group["param_names"]]
             self._group_names.append(tuple(group["param_names"]))
-            ((double, times),) = Counter(chain.from_iterable(self._group_names)).most_common(1) or [("", 0)]
-            if times > 1:
+            counts = Counter(chain.from_iterable(self._group_names))
+            if doubles := [parameter for parameter, times in counts.items() if times > 1]:
                 raise ValueError(
-                    f"two parameters are called {double}; build an optimizer for each model, or put the models into "
-                    f"one module (nn.ModuleDict) and give its named_parameters()"
+                    f"two parameters are called {doubles[0]}; build an optimizer for each model, or put the models "
+                    f"into one module (nn.ModuleDict) and give its named_parameters()"
                 )
             self._plan_new_parameters()
             self._check_parameters(group, [*self._parameters_by_name(group)])
