@@ -110,14 +110,15 @@ class ProgressReporter(FileReporter):
         """Report into `folder` a training of `steps`."""
         super().__init__(folder)
         self._line, self._steps = line, steps
-        self._val_loss: float | None = None
+        self._evaluated = ""
 
     def point(self, point: Point) -> None:
         """Write the point, and a line of progress where it is time for one."""
         super().point(point)
-        self._val_loss = point.val_loss if point.val_loss is not None else self._val_loss
+        if point.val_loss is not None:
+            self._evaluated = f"val loss {formats.loss(point.val_loss)} at step {point.step}"
         parts = [f"step {point.step}/{self._steps}", f"train loss {formats.loss(point.train_loss)}"]
-        parts.append(f"val loss {formats.loss(self._val_loss)}")
+        parts += [self._evaluated] if self._evaluated else []
         if point.step_seconds is not None:
             parts.append(f"{formats.seconds(point.step_seconds)} a step")
         self._line.show(", ".join(parts), last=point.step >= self._steps)
