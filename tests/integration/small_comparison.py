@@ -13,7 +13,8 @@ def small_comparison(
     seeds: tuple[int, ...] = (1, 2),
     optimizers: tuple[str, ...] = ("adamw", "adapm", "adapm-mini"),
 ) -> ComparisonSpec:
-    """The optimizers, of which the first is the baseline, on the tiny GPT-2 and the interpreter's own source."""
+    """The optimizers, of which the first is the baseline, on the tiny GPT-2 and the interpreter's own source, at a rate
+    at which none ends above its lowest loss, whichever Python it is."""
     return ComparisonSpec(
         name=name,
         workload=Workload(
@@ -23,7 +24,7 @@ def small_comparison(
             schedule=Schedule(warmup_steps=2),
             evaluation=Evaluation(every_steps=10, sequences=8),
         ),
-        candidates=tuple(Candidate(optimizer=optimizer, learning_rates=(4e-3,)) for optimizer in optimizers),
+        candidates=tuple(Candidate(optimizer=optimizer, learning_rates=(1e-3,)) for optimizer in optimizers),
         seeds=seeds,
         baseline=optimizers[0],
     )

@@ -113,7 +113,8 @@ def unpacked(folder: Path) -> Path:
     target = folder / "data"
     shutil.rmtree(target, ignore_errors=True)
     with tarfile.open(STORED) as archive:
-        archive.extractall(target, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+        archive.extractall(target)
     return target
 
 

@@ -7,7 +7,9 @@ code is 1 where something is broken.
 import contextlib
 import fcntl
 import importlib.metadata
+import json
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -17,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx2
 import sqlalchemy as sa
@@ -184,14 +186,28 @@ def _has_nvidia_devices() -> bool:
 
 
 def ray(settings: Settings) -> str:
-    """Find a folder for the sockets of an embedded Ray, or connect to the cluster's head."""
+    """Find a folder for the sockets of an embedded Ray, or ask the cluster for its version and nodes."""
     version, address = importlib.metadata.version("ray"), settings.ray_address
     if address is None:
         folder_for_sockets()
         return f"{version}, starts with the service"
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()  # Ray would wait for 40 s
-    return f"{version}, a head answers at {address}"
+    from ray._common.usage.usage_constants import CLUSTER_METADATA_KEY  # loads Ray
+    from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
+
+    client: Any = importlib.import_module("ray._raylet").GcsClient(address=address)
+    metadata = client.internal_kv_get(CLUSTER_METADATA_KEY, namespace=KV_NAMESPACE_CLUSTER, timeout=CONNECT_SECONDS)
+    cluster = json.loads(metadata)
+    cluster_version = f"{cluster['ray_version']} and Python {cluster['python_version']}"
+    own_version = f"{version} and Python {platform.python_version()}"
+    if cluster_version != own_version:
+        raise FaultError(f"the cluster at {address} has Ray {cluster_version}, this machine {own_version}")
+    nodes = client.get_all_node_info(timeout=CONNECT_SECONDS).values()
+    alive = sum(node.state == 0 for node in nodes)  # 0: alive, by Ray's GcsNodeInfo
+    if not alive:
+        raise FaultError(f"no node at {address}, so that runs wait; on each that trains: ray start --address={address}")
+    return f"{version}, {pluralize(alive, 'node')} at {address}"
 
 
 class CheckEntry(NamedTuple):
