@@ -22,6 +22,8 @@ REASONS = {
     "api.bundles.layout": {"pyarrow": EXTRA},
     "api.cli.admin.checks": {
         "pynvml": EXTRA,
+        "ray._common.usage.usage_constants": "a second, in the process of one check",
+        "ray._private.ray_constants": "as above",
         "torch": TORCH,
     },
     "api.cli.experiments.run": {"worker": TORCH},

@@ -105,7 +105,7 @@ def test_mlflow_holds_the_numbers_that_rest_gives(service_folder: Path, runs: tu
         assert copy.info.status == "FINISHED"
         assert copy.data.metrics.get("final_val_loss") == run.result.final_val_loss
         assert copy.data.metrics["optimizer_state_bytes"] == run.result.optimizer_state_bytes
-        assert copy.data.params["optimizer.lr"] == ("1000.0" if run.candidate == "hot" else "0.004")
+        assert copy.data.params["optimizer.lr"] == ("1000.0" if run.candidate == "hot" else "0.001")
         assert len(mlflow.get_metric_history(copy.info.run_id, "train_loss")) == run.result.steps
 
 
