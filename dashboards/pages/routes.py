@@ -15,11 +15,13 @@
 /deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo
 /events, /experiments/{id}/events        server-sent events: changed, done
 /static/{name}                           styles, scripts, Plotly.js
+/external, /external/{id}                addresses of logged experiments in earlier versions: redirects
 """
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -93,7 +95,16 @@ def pages(
     router.include_router(memory_pages(services.footprints))
     router.include_router(event_streams(experiments, monitor, stopping))
     router.include_router(static_files())
+    router.get("/external")(redirect)
+    router.get("/external/{experiment_id}")(redirect)
     return router
+
+
+def redirect(request: Request) -> RedirectResponse:
+    """Return the page of today for a bookmark of logged runs, under the same parameters."""
+    experiment_id = request.path_params.get("experiment_id")
+    path = "/" if experiment_id is None else f"/experiments/{quote(experiment_id, safe='')}"
+    return RedirectResponse(request.url.replace(scheme="", netloc="", path=path), status_code=301)
 
 
 class PageHandlers:
