@@ -46,7 +46,7 @@ class RunTableRow(Record):
 
     id: str
     is_external: bool
-    """Whether a loop outside of the bench told of it; such runs lie below `/v1/external-runs`."""
+    """Whether another loop or tool logged it; `/v1/external-runs` has such runs."""
     experiment_id: str
     values: dict[str, Value]
     """The values by field name; null if the run lacks it."""

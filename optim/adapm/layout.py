@@ -106,7 +106,7 @@ class Layout:
         self._versions, self._counted = list[int](), _versions(self._counters)
 
     def counts_alone(self) -> bool:
-        """Return whether nobody else has set a counter since the last step."""
+        """Return whether only this layout has changed the step counters since its last step."""
         return _versions(self._counters) == self._counted
 
     def follow_weights(self) -> None:

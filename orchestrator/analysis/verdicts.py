@@ -177,7 +177,7 @@ def _micro_batch_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows:
 
 
 def loss_notes(design: ComparisonDesign, rows: Sequence[CandidateRow]) -> Iterator[str]:
-    """Yield the notes that rest on losses, settings and seeds alone, whoever measured them."""
+    """Yield the notes on losses, settings and seeds, of any source."""
     if not design.is_tuned and any(len(row.learning_rates) > 1 for row in rows):
         yield "The same seeds chose and judged the learning rates, so the losses look too good: tune on other seeds."
     if design.searched and design.replicates == 1:
