@@ -169,9 +169,9 @@ async def stream(
 ) -> AsyncIterator[ServerSentEvent]:
     """Send `changed` events with version, counts and progress: at once, then coalesced to one in 0.7 seconds.
 
-    An event's id is its version. Who comes back with the last one in `Last-Event-ID` is told what was missed as one
-    event, and nothing if nothing has changed. The stream stays open after the last run has ended, until the listener
-    goes; a comment every 15 seconds keeps it alive.
+    An event's id is its version. A listener that comes back with `Last-Event-ID` gets what it missed as one event, or
+    none if nothing has changed. The stream stays open after the last run has ended, until the listener goes; a comment
+    every 15 seconds keeps it alive.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MILLISECONDS)
     read_version = partial(state.services.experiments.version, known.id)
@@ -191,9 +191,9 @@ def annotate(
     caller: CallerDependency,
     if_match: IfMatch = None,
 ) -> Response:
-    """Change an experiment's labels and note, in any state; what is left out stays as it is.
+    """Change an experiment's labels and note, in any state; fields that are left out stay as they are.
 
-    With `If-Match` only what nobody has changed since it was read: else the answer is 412, and nothing is changed.
+    With `If-Match` the answer is 412, and nothing is changed, if somebody has changed it since that version.
     """
     revision_match = re.search("[0-9]+", if_match or "")
     revision = int(revision_match[0]) if revision_match else None

@@ -26,7 +26,7 @@ PARTS = (
     ("activations_bytes", "activations", "."),
     ("other_bytes", "other", "x"),
 )
-"""Field of a breakdown, its name, its pattern: colours are optimizers', so parts are greys and told apart by more."""
+"""Field of a breakdown, its name, its pattern: colours are optimizers', so parts are greys with patterns."""
 
 
 def memory_breakdown(

@@ -1,9 +1,9 @@
-"""Rules: what a user wants kept of some blocks instead of what the plan says.
+"""Rules: the state that a user wants for some blocks, in place of the plan's.
 
     rules = [Rule("*.mlp.down_proj.weight", first_moment=FirstMoment.FULL), Rule("*.c_attn.weight:key", rank=64)]
 
-A rule speaks of every block that its pattern fits, and only of what it states; where several fit, later ones win. A
-rule that fits nothing is an error: it would be a plan that nobody gets.
+A rule changes what it states of every block that its pattern fits; where several fit, later ones win. A rule that fits
+nothing is an error.
 """
 
 from collections.abc import Sequence

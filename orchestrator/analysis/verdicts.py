@@ -1,7 +1,7 @@
 """The words of a comparison: a sentence on each candidate, and at most three notes on what a fair reader must know.
 
-A sentence says the effect first, the interval second, what to do third. It is made of a verdict's figures last, and
-nobody reads it back.
+A sentence gives the effect first, the interval second, what to do third. It is made from a verdict's figures last, and
+is never parsed.
 """
 
 import math

@@ -67,8 +67,7 @@ class LossDifference(Record):
     parameters: int
     tokens: int
     difference: Difference
-    """Nats, on common bootstrap draws; of all candidates the intervals hold together, each size by itself. `n` counts
-    cells."""
+    """Nats, on common bootstrap draws; its level covers all candidates of one size together. `n` counts cells."""
 
 
 class CandidateFit(Record):
