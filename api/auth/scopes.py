@@ -153,8 +153,7 @@ TABLE = {
     DELETE /v1/keys/{key_id}
     """,
 }
-"""The scope of each route, longer paths before shorter ones; routes after an admission class
-(`api/middleware/admission.py`) name it.
+"""The scope of each route; routes after an admission class (`api/middleware/admission.py`) name it.
 
 stream   its answer goes on and on; there is no HEAD of it
 heavy    makes a file of a whole experiment, or draws: a few at once

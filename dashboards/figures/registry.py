@@ -32,7 +32,7 @@ FigureName = ComparisonFigure | LawFigure | SweepFigure | Literal["panel"]
 class FigureEntry:
     """A figure."""
 
-    name: str
+    name: FigureName
     """The figure's name in addresses and files."""
     title: str
     """The heading of its file."""

@@ -26,8 +26,11 @@ to 68 % of experiments, five replicates of 16 trials in 4 to 11 % (docs/comparis
 
 Method = Literal["line", "random", "coordinate", "grid"]
 METHODS: Mapping[Method, str] = {
-    "line": "a line search", "random": "a random search", "coordinate": "coordinate descent", "grid": "the given rates",
-}  # fmt: skip
+    "line": "a line search",
+    "random": "a random search",
+    "coordinate": "coordinate descent",
+    "grid": "the given rates",
+}
 """The names of the methods on pages and in sentences."""
 SEARCHES = frozenset({"random", "coordinate"})
 """Methods that tune several hyperparameters."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.tuning import Tuning
+from orchestrator.kinds.tuning import METHODS, SEARCHES, Method, Tuning
 from orchestrator.tuning.tuner import RunFact, mean_losses
 from tests.factories.stores import comparison_spec
 
@@ -66,6 +66,17 @@ def test_every_candidate_has_its_trials_on_the_tuning_seeds_and_is_judged_at_one
         judged = [(run.lr, run.seed) for run in candidate_runs if run.seed not in (7, 8)]
         assert [seed for _, seed in judged] == [1, 2, 3]
         assert [lr for lr, _ in judged] == pytest.approx([1.3e-3] * 3, rel=1e-3)
+
+
+@pytest.mark.parametrize("method", get_args(Method))
+def test_every_method_has_a_tuner_that_begins_and_a_name(method: Method) -> None:
+    fields: dict[str, Any] = {"method": method}
+    if method in SEARCHES:
+        fields |= {"search": ["lr"], "replicates": 3}
+    tuned = comparison_spec(seeds=(1, 2, 3)).model_dump(mode="json") | {"tuning": fields}
+    specification = ComparisonSpec.model_validate(tuned)
+    assert specification.tuner("adamw").ask({})
+    assert METHODS[method] in specification.tuning_method()
 
 
 def test_a_grid_tries_exactly_the_given_rates() -> None:

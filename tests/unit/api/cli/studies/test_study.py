@@ -56,9 +56,9 @@ def test_the_report_lists_every_study_and_has_a_section_of_each_result(folder: P
     assert cli("report", "-o", path, "--data", folder).exit_code == 0
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
-    listed = re.findall(r"^\| \[[^|]+\]\(#([a-z-]+)\)", text, flags=re.MULTILINE)
+    listed = re.findall(r"^\| \[[^|]+\]\(#([a-z0-9-]+)\)", text, flags=re.MULTILINE)
     missing_line = "".join(line for line in lines if line.startswith("No result yet: "))
-    assert sorted(listed + re.findall("`([a-z-]+)`", missing_line)) == sorted(names())
+    assert sorted(listed + re.findall("`([a-z0-9-]+)`", missing_line)) == sorted(names())
     assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == listed != []
     assert cli("report", "--data", folder).stdout == text
     assert {line.replace(r"\|", "").count("|") for line in lines if line.startswith("|")} == {5}
