@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 from weakref import ref
 
 import torch
@@ -55,8 +55,8 @@ from .options import OPTIONS, StepSettings, check_options
 from .solvers import DENSE_SOLVER
 from .step import update, update_fused
 
-if TYPE_CHECKING:
-    from typing import Self  # in Python since 3.11
+_Options = ParamSpec("_Options")
+_AdaPM = TypeVar("_AdaPM")
 
 
 class AdaPM(ClosureStep):
@@ -70,7 +70,7 @@ class AdaPM(ClosureStep):
             plan can place; wrapped by `torch.compile`, DDP or Accelerate, or not. Or `model.named_parameters()`, or
             groups of such: names tell the blocks.
         lr: Learning rate; tune it as for AdamW (the paper uses AdamW's own).
-        model: The model of groups of parameters, which tells their blocks better than names do.
+        model: The model of groups of parameters, which tells their names, and their blocks better than names do.
         plan: The blocks of these parameters, from `optim.plan.placement.plan_blocks`; None to plan them.
         heads: Query heads of every attention: AdaPM-mini needs it to plan by names, AdaPM does not.
         rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
@@ -166,7 +166,10 @@ class AdaPM(ClosureStep):
         if plan is not None and (heads is not None or not planning.items() <= DEFAULTS.items()):
             raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
         groups = as_groups(params)
-        model = params if isinstance(params, nn.Module) else model
+        if isinstance(params, nn.Module):
+            model = params
+        elif model is not None:
+            name_groups(model, groups)
         self._model = None if model is None else ref(model)
         self._heads, self._planning = heads, planning if plan is None else None
         self.plan = self._plan(dict(names(groups))) if plan is None else plan
@@ -176,8 +179,13 @@ class AdaPM(ClosureStep):
 
     @classmethod
     def for_model(
-        cls, model: nn.Module, lr: float | Tensor, *, params: ParamsT | None = None, **options: Any
-    ) -> "Self":
+        cls: Callable[Concatenate[ParamsT | nn.Module, float | Tensor, _Options], _AdaPM],
+        model: nn.Module,
+        lr: float | Tensor,
+        params: ParamsT | None = None,
+        *none: _Options.args,
+        **options: _Options.kwargs,
+    ) -> _AdaPM:
         """Plan the trainable parameters of a model and build the optimizer on them.
 
         Args:
@@ -185,13 +193,14 @@ class AdaPM(ClosureStep):
             lr: Learning rate.
             params: Groups of the model's parameters, with names or without, each with its own options: those of
                 nanoGPT or Hugging Face, for example. None for all that are trainable, in one group.
+            none: Nothing: options have names.
             options: Those of the constructor.
 
         Raises:
             ValueError: a parameter of `params` is not the model's; else as the constructor.
         """
-        groups = name_groups(model, as_groups(model if params is None else params))
-        return cls(groups, lr, model=model, **options)
+        options["model"] = model
+        return cls(model if params is None else params, lr, *none, **options)
 
     @_disable_dynamo  # as torch's own optimizers do
     def _update_all(self) -> None:
@@ -383,35 +392,37 @@ class AdaPM(ClosureStep):
         """Return the saved groups with this optimizer's names, and their parameters in its order, by saved names if
         they have any."""
         counts, own_counts = ([len(group["params"]) for group in every] for every in (saved_groups, self.param_groups))
-        saved_names = [[*map(plain_name, group.get("param_names", ()))] for group in saved_groups]
-        has_names = [*map(len, saved_names)] == counts
+        saved_places = {
+            plain_name(name): (index, identity)
+            for index, group in enumerate(saved_groups)
+            for name, identity in zip(group.get("param_names", ()), group["params"], strict=False)
+        }
+        has_names = [len(group.get("param_names", ())) for group in saved_groups] == counts
+        places = {name: index for index, own_names in enumerate(self._group_names) for name in own_names}
         if has_names:
-            every_saved, every_own = (set(chain.from_iterable(lists)) for lists in (saved_names, self._group_names))
-            if new := sorted(every_own - every_saved):
+            if new := sorted(places.keys() - saved_places.keys()):
                 raise ValueError(
                     f"the state to load has nothing for {_listing(new)}; were they frozen when it was saved? Then load "
                     f"it while they still are, thaw them, and give them to add_param_group"
                 )
-            if extra := sorted(every_saved - every_own):
+            if extra := sorted(saved_places.keys() - places.keys()):
                 raise ValueError(
                     f"the state to load has {_listing(extra)}, which this optimizer does not train; build it with "
                     f"them, or take them out of the state in a hook of register_load_state_dict_pre_hook"
                 )
         if counts != own_counts:
             raise ValueError(f"the state to load has groups of {counts} parameters, this optimizer of {own_counts}")
-        groups = []
-        for saved, own, names_saved, own_names in zip(
-            saved_groups, self.param_groups, saved_names, self._group_names, strict=True
-        ):
-            identities = saved["params"]
-            if has_names:
-                identity_of = dict(zip(names_saved, identities, strict=True))
-                if moved := sorted(set(identity_of) - set(own_names)):
-                    raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
-                identities = [identity_of[name] for name in own_names]
-            # Whether graphs capture a step is no part of a training.
-            groups.append({**saved, "params": identities, "param_names": [*own_names], "capturable": own["capturable"]})
-        return groups
+        if has_names and (moved := sorted(name for name in places if saved_places[name][0] != places[name])):
+            raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
+        return [
+            {
+                **saved,
+                "params": [saved_places[name][1] for name in own_names] if has_names else saved["params"],
+                "param_names": [*own_names],
+                "capturable": own["capturable"],  # whether graphs capture a step is no part of a training
+            }
+            for saved, own, own_names in zip(saved_groups, self.param_groups, self._group_names, strict=True)
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: a view would take the memory of its whole group with it."""
