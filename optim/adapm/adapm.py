@@ -259,10 +259,9 @@ class AdaPM(ClosureStep):
 
     def _lay_out(self, *, moves: Callable[[Tensor], bool]) -> Layout:
         moving: list[Moving] = []
+        self._plan_new_parameters()
         for group in self.param_groups:
             named = [(name, value) for name, value in self._parameters_by_name(group) if moves(value)]
-            if any(name not in self.plan.parameter_blocks and value.numel() > 0 for name, value in named):
-                self._plan_new_parameters()
             self._check_parameters(group, named)
             moving += [Moving(group, name, parameter, self.state[parameter]) for name, parameter in named]
         device = moving[0].parameter.device if moving else torch.device("cpu")
