@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
 from types import ModuleType
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 import torch
@@ -51,12 +51,28 @@ from ..plan.placement import DEFAULTS, PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
 from .layout import LAID_OUT_BY, MASTER_WEIGHT, STEP, Layout, Moving, has_master_weight
-from .options import OPTIONS, StepSettings, check_options
+from .options import OPTIONS, StepOptions, StepSettings, check_options
 from .solvers import DENSE_SOLVER
 from .step import update, update_fused
 
-_Options = ParamSpec("_Options")
-_AdaPM = TypeVar("_AdaPM")
+if TYPE_CHECKING:
+    from typing import Self, Unpack  # in Python since 3.11
+
+
+class Options(StepOptions, total=False):
+    """The keyword options of `AdaPM` beside the learning rate and the model; `AdaPM` has their meaning."""
+
+    plan: BlockPlan | None
+    heads: int | None
+    rank_ratio: float
+    state_dtype: torch.dtype | None
+    unknown: Unknown
+    rules: Rules
+    compile: bool | None
+    foreach: bool | None
+    fused: bool | None
+    maximize: bool
+    differentiable: bool
 
 
 class AdaPM(ClosureStep):
@@ -179,13 +195,8 @@ class AdaPM(ClosureStep):
 
     @classmethod
     def for_model(
-        cls: Callable[Concatenate[ParamsT | nn.Module, float | Tensor, _Options], _AdaPM],
-        model: nn.Module,
-        lr: float | Tensor,
-        params: ParamsT | None = None,
-        *none: _Options.args,
-        **options: _Options.kwargs,
-    ) -> _AdaPM:
+        cls, model: nn.Module, lr: float | Tensor, *, params: ParamsT | None = None, **options: "Unpack[Options]"
+    ) -> "Self":
         """Plan the trainable parameters of a model and build the optimizer on them.
 
         Args:
@@ -193,14 +204,12 @@ class AdaPM(ClosureStep):
             lr: Learning rate.
             params: Groups of the model's parameters, with names or without, each with its own options: those of
                 nanoGPT or Hugging Face, for example. None for all that are trainable, in one group.
-            none: Nothing: options have names.
             options: Those of the constructor.
 
         Raises:
             ValueError: a parameter of `params` is not the model's; else as the constructor.
         """
-        options["model"] = model
-        return cls(model if params is None else params, lr, *none, **options)
+        return cls(model if params is None else params, lr, model=model, **options)
 
     @_disable_dynamo  # as torch's own optimizers do
     def _update_all(self) -> None:

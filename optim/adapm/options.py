@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Integral, Real
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypedDict
 
 from torch import Tensor
 
@@ -14,12 +14,29 @@ from .devices import MATMUL_PRECISIONS
 from .low_rank import Number, mixture
 from .solvers import DENSE_SOLVER, SOLVERS
 
-FLAGS = ("bias_correction", "debias_moments", "master_weights", "bf16_stochastic_round", "capturable")
-OPTIONS = (
-    *("lr", "betas", "eps", "weight_decay", "solver", "inner_iterations", "refresh_interval", "clip"),
-    *("momentum_free_lr_scale", "seed", "matmul_precision", *FLAGS),
-)
-"""The keyword options of `AdaPM` that may differ between parameter groups; `AdaPM` has their meaning."""
+
+class StepOptions(TypedDict, total=False):
+    """The keyword options of `AdaPM`, beside the learning rate, that may differ between parameter groups; `AdaPM` has
+    their meaning."""
+
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    solver: str
+    inner_iterations: int | None
+    refresh_interval: int
+    clip: float | None
+    momentum_free_lr_scale: float
+    seed: int
+    matmul_precision: str | None
+    bias_correction: bool
+    debias_moments: bool
+    master_weights: bool
+    bf16_stochastic_round: bool
+    capturable: bool
+
+
+OPTIONS = ("lr", *StepOptions.__annotations__)
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -30,6 +47,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     lr, eps, weight_decay, free_scale = itemgetter("lr", "eps", "weight_decay", "momentum_free_lr_scale")(options)
     solver, precision, choices = options["solver"], options["matmul_precision"], (None, *MATMUL_PRECISIONS)
     iterations, interval = options["inner_iterations"], options["refresh_interval"]
+    flags = [name for name, kind in StepOptions.__annotations__.items() if kind is bool]
     has_iterations = iterations is None or (_is_whole(iterations) and iterations >= 1)
     for valid, name, value, allowed in (
         (_is_size(lr), "learning rate", lr, "a finite number, at least 0"),
@@ -44,7 +62,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         (precision in choices, "matmul_precision", precision, f"{', '.join(MATMUL_PRECISIONS)}, or None for torch's"),
         (_is_size(free_scale) and free_scale > 0.0, "momentum_free_lr_scale", free_scale, "finite, above 0"),
         (_is_whole(options["seed"]), "seed", options["seed"], "a whole number"),
-        *((isinstance(options[name], bool), name, options[name], "True or False") for name in FLAGS),
+        *((isinstance(options[name], bool), name, options[name], "True or False") for name in flags),
     ):
         if not valid:
             raise ValueError(f"Invalid {name}: {value!r}; it must be {allowed}")
