@@ -51,12 +51,28 @@ from ..plan.placement import DEFAULTS, PlanOptions, Rules, Unknown, plan_blocks
 from ..plan.sharding import is_distributed, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
 from .layout import LAID_OUT_BY, MASTER_WEIGHT, STEP, Layout, Moving, has_master_weight
-from .options import OPTIONS, StepSettings, check_options
+from .options import OPTIONS, StepOptions, StepSettings, check_options
 from .solvers import DENSE_SOLVER
 from .step import update, update_fused
 
 if TYPE_CHECKING:
-    from typing import Self  # in Python since 3.11
+    from typing import Self, Unpack  # in Python since 3.11
+
+
+class Options(StepOptions, total=False):
+    """The keyword options of `AdaPM` beside the learning rate and the model; `AdaPM` has their meaning."""
+
+    plan: BlockPlan | None
+    heads: int | None
+    rank_ratio: float
+    state_dtype: torch.dtype | None
+    unknown: Unknown
+    rules: Rules
+    compile: bool | None
+    foreach: bool | None
+    fused: bool | None
+    maximize: bool
+    differentiable: bool
 
 
 class AdaPM(ClosureStep):
@@ -70,7 +86,7 @@ class AdaPM(ClosureStep):
             plan can place; wrapped by `torch.compile`, DDP or Accelerate, or not. Or `model.named_parameters()`, or
             groups of such: names tell the blocks.
         lr: Learning rate; tune it as for AdamW (the paper uses AdamW's own).
-        model: The model of groups of parameters, which tells their blocks better than names do.
+        model: The model of groups of parameters, which tells their names, and their blocks better than names do.
         plan: The blocks of these parameters, from `optim.plan.placement.plan_blocks`; None to plan them.
         heads: Query heads of every attention: AdaPM-mini needs it to plan by names, AdaPM does not.
         rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
@@ -166,7 +182,10 @@ class AdaPM(ClosureStep):
         if plan is not None and (heads is not None or not planning.items() <= DEFAULTS.items()):
             raise ValueError("heads, rank_ratio, state_dtype, unknown and rules make a plan; give them to plan_blocks")
         groups = as_groups(params)
-        model = params if isinstance(params, nn.Module) else model
+        if isinstance(params, nn.Module):
+            model = params
+        elif model is not None:
+            name_groups(model, groups)
         self._model = None if model is None else ref(model)
         self._heads, self._planning = heads, planning if plan is None else None
         self.plan = self._plan(dict(names(groups))) if plan is None else plan
@@ -176,7 +195,7 @@ class AdaPM(ClosureStep):
 
     @classmethod
     def for_model(
-        cls, model: nn.Module, lr: float | Tensor, *, params: ParamsT | None = None, **options: Any
+        cls, model: nn.Module, lr: float | Tensor, *, params: ParamsT | None = None, **options: "Unpack[Options]"
     ) -> "Self":
         """Plan the trainable parameters of a model and build the optimizer on them.
 
@@ -190,8 +209,7 @@ class AdaPM(ClosureStep):
         Raises:
             ValueError: a parameter of `params` is not the model's; else as the constructor.
         """
-        groups = name_groups(model, as_groups(model if params is None else params))
-        return cls(groups, lr, model=model, **options)
+        return cls(model if params is None else params, lr, model=model, **options)
 
     @_disable_dynamo  # as torch's own optimizers do
     def _update_all(self) -> None:
@@ -250,10 +268,9 @@ class AdaPM(ClosureStep):
 
     def _lay_out(self, *, moves: Callable[[Tensor], bool]) -> Layout:
         moving: list[Moving] = []
+        self._plan_new_parameters()
         for group in self.param_groups:
             named = [(name, value) for name, value in self._parameters_by_name(group) if moves(value)]
-            if any(name not in self.plan.parameter_blocks and value.numel() > 0 for name, value in named):
-                self._plan_new_parameters()
             self._check_parameters(group, named)
             moving += [Moving(group, name, parameter, self.state[parameter]) for name, parameter in named]
         device = moving[0].parameter.device if moving else torch.device("cpu")
@@ -383,35 +400,37 @@ class AdaPM(ClosureStep):
         """Return the saved groups with this optimizer's names, and their parameters in its order, by saved names if
         they have any."""
         counts, own_counts = ([len(group["params"]) for group in every] for every in (saved_groups, self.param_groups))
-        saved_names = [[*map(plain_name, group.get("param_names", ()))] for group in saved_groups]
-        has_names = [*map(len, saved_names)] == counts
+        saved_places = {
+            plain_name(name): (index, identity)
+            for index, group in enumerate(saved_groups)
+            for name, identity in zip(group.get("param_names", ()), group["params"], strict=False)
+        }
+        has_names = [len(group.get("param_names", ())) for group in saved_groups] == counts
+        places = {name: index for index, own_names in enumerate(self._group_names) for name in own_names}
         if has_names:
-            every_saved, every_own = (set(chain.from_iterable(lists)) for lists in (saved_names, self._group_names))
-            if new := sorted(every_own - every_saved):
+            if new := sorted(places.keys() - saved_places.keys()):
                 raise ValueError(
                     f"the state to load has nothing for {_listing(new)}; were they frozen when it was saved? Then load "
                     f"it while they still are, thaw them, and give them to add_param_group"
                 )
-            if extra := sorted(every_saved - every_own):
+            if extra := sorted(saved_places.keys() - places.keys()):
                 raise ValueError(
                     f"the state to load has {_listing(extra)}, which this optimizer does not train; build it with "
                     f"them, or take them out of the state in a hook of register_load_state_dict_pre_hook"
                 )
         if counts != own_counts:
             raise ValueError(f"the state to load has groups of {counts} parameters, this optimizer of {own_counts}")
-        groups = []
-        for saved, own, names_saved, own_names in zip(
-            saved_groups, self.param_groups, saved_names, self._group_names, strict=True
-        ):
-            identities = saved["params"]
-            if has_names:
-                identity_of = dict(zip(names_saved, identities, strict=True))
-                if moved := sorted(set(identity_of) - set(own_names)):
-                    raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
-                identities = [identity_of[name] for name in own_names]
-            # Whether graphs capture a step is no part of a training.
-            groups.append({**saved, "params": identities, "param_names": [*own_names], "capturable": own["capturable"]})
-        return groups
+        if has_names and (moved := sorted(name for name in places if saved_places[name][0] != places[name])):
+            raise ValueError(f"the state to load has {_listing(moved)} in another group; build the same groups")
+        return [
+            {
+                **saved,
+                "params": [saved_places[name][1] for name in own_names] if has_names else saved["params"],
+                "param_names": [*own_names],
+                "capturable": own["capturable"],  # whether graphs capture a step is no part of a training
+            }
+            for saved, own, own_names in zip(saved_groups, self.param_groups, self._group_names, strict=True)
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: a view would take the memory of its whole group with it."""

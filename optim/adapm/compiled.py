@@ -98,16 +98,13 @@ def should_compile(choice: bool | None, elements: int, device: torch.device) -> 
     Raises:
         RuntimeError: the user asks for it, and this machine has no compiler for the device.
     """
-    if choice is False:
-        return False
-    if not has_compiler(device.type):
-        if choice:
-            raise RuntimeError(
-                f"compile=True needs a compiler for {device.type}: a C compiler on the PATH (or in CC) for the "
-                f"CPU, Triton for CUDA; leave compile=None to do without where there is none"
-            )
-        return False
-    return bool(choice) or device.type != "cpu" or elements >= _CPU_PAYS_ELEMENTS
+    can = choice is not False and has_compiler(device.type)
+    if choice and not can:
+        raise RuntimeError(
+            f"compile=True needs a compiler for {device.type}: a C compiler on the PATH (or in CC) for the CPU, Triton "
+            f"for CUDA; leave compile=None to do without where there is none"
+        )
+    return can and (choice or device.type != "cpu" or elements >= _CPU_PAYS_ELEMENTS)
 
 
 @cache

@@ -140,9 +140,8 @@ def exact_products(device: torch.device) -> Iterator[str]:
         precisions = [{"tf32": "high", "bf16": "medium"}.get(switch.fp32_precision, "highest") for switch in _SWITCHES]
     else:
         precisions = [torch.get_float32_matmul_precision()] * 2
-    precision = precisions[1 if device.type == "cpu" else 0]
     with nullcontext() if precisions == ["highest", "highest"] else _matmul_precision("highest"):
-        yield precision
+        yield precisions[device.type == "cpu"]
 
 
 @contextmanager

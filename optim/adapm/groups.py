@@ -183,28 +183,25 @@ def hold_state(slices: Sequence[ParamSlice], *, by_address: bool = False) -> Map
     block, joined = slices[0].block, dict[str, Tensor]()
     for name, dtype in block.state_dtypes.items():
         like = torch.empty(0, dtype=dtype, device=slices[0].weight.device)
-        if by_address and name in ("exp_avg", "exp_avg_sq") and block.state_shapes[name] == block.shape:
-            for part in slices:
-                shape = state_shape(part.block, name, part.portion)
-                hold_together([(part.state, part.block.key(name))], shape, like)
-        else:
-            owners = [(part.state, part.block.key(name)) for part in slices]
-            joined[name] = hold_together(owners, state_shape(block, name, slices[0].portion), like)
+        is_apart = by_address and name in ("exp_avg", "exp_avg_sq") and block.state_shapes[name] == block.shape
+        for owners in ([part] for part in slices) if is_apart else [slices]:
+            shape = tuple(map(len, own_ranges(owners[0].block, name, owners[0].portion)))
+            joined[name] = hold_together([(part.state, part.block.key(name)) for part in owners], shape, like)
+        if is_apart:
+            del joined[name]
     return {
         name: EightBit(tensor, joined[f"{name}{SCALE}"]) if f"{name}{SCALE}" in joined else tensor
         for name, tensor in joined.items()
     }
 
 
-def state_shape(block: Block, name: str, portion: Portion | None) -> tuple[int, ...]:
-    """Return the shape of what is kept here under that name."""
+def own_ranges(block: Block, name: str, portion: Portion | None) -> tuple[range, ...]:
+    """Return the part that this process keeps of that state: a range of each dimension."""
     whole = block.state_shapes[name]
     if portion is None:
-        return whole
-    followed = followed_axes(block, name)
-    return tuple(
-        size if axis is None else len(portion.ranges[axis]) for size, axis in zip(whole, followed, strict=True)
-    )
+        return tuple(map(range, whole))
+    followed = zip(whole, followed_axes(block, name), strict=True)
+    return tuple(range(size) if axis is None else portion.ranges[axis] for size, axis in followed)
 
 
 def followed_axes(block: Block, name: str) -> tuple[int | None, ...]:

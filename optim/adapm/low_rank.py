@@ -142,8 +142,8 @@ def mixture(beta1: float, *, bias_correction: bool, debias_at: Number | None = N
 
 def mixed_factors(carried: Factors, current: Factors, weights: Mixture) -> Factors:
     """Return a (m × 2r) and B (2r × n), so that the corrected momentum is `weights.gradient` G + A B: one GEMM."""
-    left = carried.left.new_empty((*carried.left.shape[:-1], carried.left.shape[-1] + current.left.shape[-1]))
-    of_carried, of_current = left.tensor_split((carried.left.shape[-1],), dim=-1)
+    left = carried.left.new_empty((*carried.left.shape[:-1], 2 * carried.left.shape[-1]))
+    of_carried, of_current = left.chunk(2, dim=-1)
     torch.mul(carried.left, weights.carried, out=of_carried)
     torch.mul(current.left, weights.current, out=of_current)
     return Factors(left, torch.cat((carried.right, current.right), dim=-2))

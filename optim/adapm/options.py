@@ -4,22 +4,39 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Integral, Real
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypedDict
 
 from torch import Tensor
 
 from ..plan.blocks import Block, FirstMoment
 from . import devices
 from .devices import MATMUL_PRECISIONS
-from .low_rank import Mixture, Number, mixture
+from .low_rank import Number, mixture
 from .solvers import DENSE_SOLVER, SOLVERS
 
-FLAGS = ("bias_correction", "debias_moments", "master_weights", "bf16_stochastic_round", "capturable")
-OPTIONS = (
-    *("lr", "betas", "eps", "weight_decay", "solver", "inner_iterations", "refresh_interval", "clip"),
-    *("momentum_free_lr_scale", "seed", "matmul_precision", *FLAGS),
-)
-"""The keyword options of `AdaPM` that may differ between parameter groups; `AdaPM` has their meaning."""
+
+class StepOptions(TypedDict, total=False):
+    """The keyword options of `AdaPM`, beside the learning rate, that may differ between parameter groups; `AdaPM` has
+    their meaning."""
+
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    solver: str
+    inner_iterations: int | None
+    refresh_interval: int
+    clip: float | None
+    momentum_free_lr_scale: float
+    seed: int
+    matmul_precision: str | None
+    bias_correction: bool
+    debias_moments: bool
+    master_weights: bool
+    bf16_stochastic_round: bool
+    capturable: bool
+
+
+OPTIONS = ("lr", *StepOptions.__annotations__)
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -30,6 +47,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     lr, eps, weight_decay, free_scale = itemgetter("lr", "eps", "weight_decay", "momentum_free_lr_scale")(options)
     solver, precision, choices = options["solver"], options["matmul_precision"], (None, *MATMUL_PRECISIONS)
     iterations, interval = options["inner_iterations"], options["refresh_interval"]
+    flags = [name for name, kind in StepOptions.__annotations__.items() if kind is bool]
     has_iterations = iterations is None or (_is_whole(iterations) and iterations >= 1)
     for valid, name, value, allowed in (
         (_is_size(lr), "learning rate", lr, "a finite number, at least 0"),
@@ -44,7 +62,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         (precision in choices, "matmul_precision", precision, f"{', '.join(MATMUL_PRECISIONS)}, or None for torch's"),
         (_is_size(free_scale) and free_scale > 0.0, "momentum_free_lr_scale", free_scale, "finite, above 0"),
         (_is_whole(options["seed"]), "seed", options["seed"], "a whole number"),
-        *((isinstance(options[name], bool), name, options[name], "True or False") for name in FLAGS),
+        *((isinstance(options[name], bool), name, options[name], "True or False") for name in flags),
     ):
         if not valid:
             raise ValueError(f"Invalid {name}: {value!r}; it must be {allowed}")
@@ -81,17 +99,6 @@ def _is_whole(value: object) -> bool:
 class StepSettings:
     """The numbers of one step of one group, worked out once."""
 
-    lr: Number
-    momentum_debias: Number
-    """1 - b1^t, or 1."""
-    second_debias: Number
-    """1 - b2^t, or 1."""
-    mixture: Mixture
-    fresh: bool
-    """Whether the search for factors starts from fresh sketches. No graph does that."""
-    matmul_precision: str
-    """The precision of products with a gradient, and of A B."""
-
     def __init__(
         self, group: Mapping[str, Any], step: int, *, precision: str = "highest", counter: Tensor | None = None
     ) -> None:
@@ -104,21 +111,19 @@ class StepSettings:
             counter: t on the device, for a capturable group: then a learning rate that is a tensor and what depends on
                 t are there, too.
         """
-        self.options = group
-        self.step, self.counter = step, counter
-        self.beta1, self.beta2 = self.options["betas"]
-        lr, interval, debias = group["lr"], self.options["refresh_interval"], self.options["debias_moments"]
-        t: Number = step
-        self.lr = float(lr) if counter is None or not isinstance(lr, Tensor) else lr.to(counter.device).double()
-        if counter is not None:
-            t = counter.double()
-        self.momentum_debias = 1.0 - self.beta1**t if debias else 1.0
-        self.second_debias = 1.0 - self.beta2**t if debias else 1.0
-        bias_correction = self.options["bias_correction"]
-        self.mixture = mixture(self.beta1, bias_correction=bias_correction, debias_at=t if debias else None)
+        self.options, self.step, self.counter = group, step, counter
+        self.beta1, self.beta2 = group["betas"]
+        lr, interval, debias = group["lr"], group["refresh_interval"], group["debias_moments"]
+        self.lr: Number = float(lr) if counter is None or not isinstance(lr, Tensor) else lr.to(counter.device).double()
+        t: Number = step if counter is None else counter.double()
+        self.momentum_debias: Number = 1.0 - self.beta1**t if debias else 1.0
+        self.second_debias: Number = 1.0 - self.beta2**t if debias else 1.0
+        self.mixture = mixture(self.beta1, bias_correction=group["bias_correction"], debias_at=t if debias else None)
         is_due = step == 1 or (interval > 0 and (step - 1) % interval == 0)
         self.fresh = is_due and not devices.is_capturing()
-        self.matmul_precision = self.options["matmul_precision"] or precision
+        """Whether the search for factors starts from fresh sketches. No graph does that."""
+        self.matmul_precision: str = group["matmul_precision"] or precision
+        """The precision of products with a gradient, and of A B."""
         self.on_device: dict[object, Tensor] = {}
         """The tensors that were put together on that device."""
 

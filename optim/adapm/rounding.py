@@ -29,9 +29,8 @@ class RoundingKey(NamedTuple):
 def rounding_key(seed: int, step: int, block: str) -> RoundingKey:
     """Return the key of that block at that step."""
     digest = sha256(f"rounding/{seed}/{step}/{block}".encode()).digest()
-    return RoundingKey(
-        _as_signed(int.from_bytes(digest[:4], "big") | 1), _as_signed(int.from_bytes(digest[4:8], "big"))
-    )
+    factor, addend = (int.from_bytes(word, "big", signed=True) for word in (digest[:4], digest[4:8]))
+    return RoundingKey(factor | 1, addend)
 
 
 def round_stochastically(
@@ -47,7 +46,8 @@ def round_stochastically(
         whole_shape: The shape of the whole block; empty if this is all of it.
     """
     bits = exact.view(torch.int32)
-    chances = _hash(_places(exact, origin, whole_shape), key) >> 16 & _HALF_WORD
+    places = _places(exact, origin or [0] * exact.ndim, whole_shape or exact.shape)
+    chances = _hash(places, key) >> 16 & _HALF_WORD
     rounded = (bits + chances & ~_HALF_WORD).view(torch.float32)
     usable = rounded.isfinite() & exact.isfinite()
     return torch.where(usable, rounded, exact).to(torch.bfloat16)
@@ -56,12 +56,9 @@ def round_stochastically(
 def _places(like: Tensor, origin: Sequence[int], whole_shape: Sequence[int]) -> Tensor:
     """Return the number of each element in its block, row by row, modulo 2^32."""
     numbers = torch.zeros((), dtype=torch.int32, device=like.device)
-    stride = 1
-    for axis in reversed(range(like.ndim)):
-        start = origin[axis] if origin else 0
-        offsets = (torch.arange(start, start + like.shape[axis], device=like.device) * stride).to(torch.int32)
-        numbers = numbers + offsets.view(-1, *[1] * (like.ndim - 1 - axis))
-        stride *= whole_shape[axis] if whole_shape else like.shape[axis]
+    for start, size, length in zip(origin, like.shape, whole_shape, strict=True):
+        along = torch.arange(start, start + size, dtype=torch.int32, device=like.device)
+        numbers = numbers[..., None] * length + along
     return numbers
 
 
@@ -72,9 +69,5 @@ def _hash(places: Tensor, key: RoundingKey) -> Tensor:
     x = x ^ (x >> 16 & 0xFFFF)
     x = x * 0x7FEB352D
     x = x ^ (x >> 15 & 0x1FFFF)
-    x = x * _as_signed(0x846CA68B)
+    x = x * -0x7B935975  # 0x846CA68B
     return x ^ (x >> 16 & 0xFFFF)
-
-
-def _as_signed(word: int) -> int:
-    return word - 2**32 if word >= 2**31 else word

@@ -13,10 +13,6 @@ before, with the step size eta_k = (1 + cos(pi k / K)) / 2. As printed that does
 * Its step is not scale-free. Gradients of magnitude 1e-3 give factors of about that size, whose products with an
   eta of 1 hardly move them, even from the best start: most of the momentum is missed (`docs/LOG.md`), where `subspace`
   misses far less.
-
-Measured in the curvature of f its steps work (Tong, Ma, Chi, "Accelerating Ill-Conditioned Low-Rank Matrix Estimation
-via Scaled Gradient Descent", 2021): five were no worse than two or three iterations of `subspace` and not shown to be
-better, at twice the products with G (`docs/LOG.md`).
 """
 
 from collections.abc import Callable, Sequence

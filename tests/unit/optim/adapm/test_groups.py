@@ -50,17 +50,20 @@ def test_groups_with_names_have_options_of_their_own():
 def test_groups_without_names_find_them_in_the_model():
     torch.manual_seed(0)
     model = NanoGPT()
-    optimizer = AdaPM.for_model(model, LR, params=model.groups(weight_decay=0.3))
-    assert [len(group["params"]) for group in optimizer.param_groups] == [10, 5]
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.0]
-    assert {name for group in optimizer.param_groups for name in group["param_names"]} == set(
-        plan_blocks(model).parameter_blocks
-    )
+    groups = model.groups(weight_decay=0.3)
+    for optimizer in (AdaPM.for_model(model, LR, params=groups), AdaPM(groups, LR, model=model)):
+        assert [len(group["params"]) for group in optimizer.param_groups] == [10, 5]
+        assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.0]
+        assert {name for group in optimizer.param_groups for name in group["param_names"]} == set(
+            plan_blocks(model).parameter_blocks
+        )
 
 
 def test_groups_of_another_model_are_refused():
     with pytest.raises(ValueError, match=r"parameters of shape \(64, 32\), .* are not the model's"):
         AdaPM.for_model(tiny_gpt2(), LR, params=tiny_gpt2().parameters())
+    with pytest.raises(ValueError, match=r"parameters of shape \(64, 32\), .* are not the model's"):
+        AdaPM(tiny_gpt2().named_parameters(), LR, model=tiny_gpt2())
 
 
 @pytest.mark.parametrize("params", [torch.zeros(2, 2), [{"params": {torch.zeros(2)}}]])
