@@ -54,7 +54,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files of the shared service: one worker has them all, and the others would wait for it."""
+    """Begin with the files of the shared service: one worker has them all, and the others would wait for it, for one or
+    two of twelve minutes by a model of four workers on two cores with each file's CPU seconds."""
     items.sort(key=lambda item: not item.nodeid.startswith(SHARING))
 
 
@@ -106,13 +107,18 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session", autouse=True)
 def _footprints_counted_here() -> Iterator[None]:
-    """Count footprints of pages and predictions in this process instead of one that loads torch for five seconds.
+    """Count footprints of pages and predictions in this process instead of one that loads torch for five seconds, and
+    each of them once: a dozen tests open the form or the planner, whose model takes half a second or more.
 
     `tests/unit/worker/footprint/test_process.py` shows that the process gives the same answers.
     """
+    answers: dict[str, FootprintAnswer] = {}
 
     def count(questions: Sequence[FootprintQuestion]) -> list[FootprintAnswer]:
-        return [answer(question) for question in questions]
+        for question in questions:
+            if question.model_dump_json() not in answers:
+                answers[question.model_dump_json()] = answer(question)
+        return [answers[question.model_dump_json()] for question in questions]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("orchestrator.specs.footprints.count_footprints", count)
