@@ -1,7 +1,7 @@
 """The store's two databases: every contract test of the store runs on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,17 +75,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
             server: PostgresqlServer = request.getfixturevalue("postgresql")
             yield stack.enter_context(server.database())
         else:
-            yield stack.enter_context(sqlite_file(tmp_path))
-
-
-@contextmanager
-def sqlite_file(folder: Path) -> Iterator[Database]:
-    """A fresh SQLite file that is closed afterwards."""
-    database = sqlite_database(folder)
-    try:
-        yield database
-    finally:
-        database.close()
+            yield stack.enter_context(sqlite_database(tmp_path))
 
 
 @pytest.fixture

@@ -43,13 +43,9 @@ class StoppableServer(uvicorn.Server):
 @contextmanager
 def open_services(folder: Path) -> Iterator[tuple[Services, Player]]:
     """Services on an empty database in a folder, and who plays their workers."""
-    database = sqlite_database(folder)
-    policy = LeasePolicy()
-    services = make_services(database, folder, policy)
-    try:
-        yield services, Player(services, Queue(database, policy))
-    finally:
-        database.close()
+    with sqlite_database(folder) as database:
+        services = make_services(database, folder, LeasePolicy())
+        yield services, Player(services, Queue(database, LeasePolicy()))
 
 
 def listen() -> socket.socket:

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -127,12 +127,14 @@ def batch(sequence: int, steps: Sequence[int], loss: float = 3.0) -> PointsBatch
     return PointsBatch.from_points(sequence=sequence, points=points)
 
 
-def sqlite_database(folder: Path) -> Database:
-    """A migrated SQLite database in a file of that folder, the same one where there is one."""
+@contextmanager
+def sqlite_database(folder: Path) -> Iterator[Database]:
+    """Yield a migrated SQLite database in a file of that folder, the same one where there is one."""
     path = folder / "bench.sqlite3"
     if not path.exists():
         path.write_bytes(_migrated())
-    return Database(f"sqlite:///{path}")
+    with closing(Database(f"sqlite:///{path}")) as database:
+        yield database
 
 
 @cache
@@ -140,9 +142,8 @@ def _migrated() -> bytes:
     """An empty database, migrated once: ten times as fast to copy as to migrate."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bench.sqlite3"
-        database = Database(f"sqlite:///{path}")
-        database.migrate()
-        database.close()
+        with closing(Database(f"sqlite:///{path}")) as database:
+            database.migrate()
         return path.read_bytes()
 
 
@@ -188,11 +189,8 @@ class PostgresqlServer:
     @contextmanager
     def open(self, name: str) -> Iterator[Database]:
         """Yield one of its databases, closed afterwards."""
-        database = Database(self.url(name))
-        try:
+        with closing(Database(self.url(name))) as database:
             yield database
-        finally:
-            database.close()
 
     @contextmanager
     def database(self) -> Iterator[Database]:

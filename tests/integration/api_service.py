@@ -1,7 +1,7 @@
 """The real web service for tests: uvicorn on a free loopback port over a real SQLite file, or over a given database."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,12 @@ def serving(
     folder: Path, policy: LeasePolicy | None = None, database: Database | None = None, **settings: Any
 ) -> Iterator[Service]:
     """Serve a fresh database in `folder`, or the given one, until the block ends."""
-    database = database or sqlite_database(folder)
     policy = policy or LeasePolicy()
-    services = make_services(database, folder, policy, **settings)
-    try:
+    with ExitStack() as stack:
+        database = database or stack.enter_context(sqlite_database(folder))
+        services = make_services(database, folder, policy, **settings)
         with running(StoppableServer(services)) as url:
             yield Service(**vars(services), url=url, queue=Queue(database, policy))
-    finally:
-        database.close()
 
 
 def comparison_fields(**changes: Any) -> dict[str, Any]:

@@ -434,8 +434,8 @@ def explore(open_database: Callable[[ExitStack], Database], share: float) -> Non
 
 
 def test_no_order_of_events_breaks_the_queue_on_sqlite(tmp_path: Path) -> None:
-    template = sqlite_database(tmp_path)
-    template.close()
+    with sqlite_database(tmp_path):  # the template of the copies
+        pass
     (file,) = tmp_path.glob("*.sqlite3")
 
     def open_database(stack: ExitStack) -> Database:

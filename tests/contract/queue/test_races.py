@@ -16,9 +16,9 @@ from orchestrator.store import tables
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.run_rows import lock, select_runs
 from tests.architecture.tree import REPOSITORY
-from tests.contract.conftest import POLICY, Store, open_store, sqlite_file
+from tests.contract.conftest import POLICY, Store, open_store
 from tests.factories.services import make_services
-from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
+from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result, sqlite_database
 from worker.records.protocol import Command, Heartbeat, HeartbeatReply, PointsBatch
 from worker.records.result import Point
 
@@ -214,7 +214,7 @@ while True:
 
 def test_a_killed_process_loses_no_submission_that_it_acknowledged(tmp_path: Path) -> None:
     """kill -9 in the middle of many submits: every one that was answered is there, whole; none is half there."""
-    with sqlite_file(tmp_path) as database:
+    with sqlite_database(tmp_path) as database:
         (file,) = tmp_path.glob("*.sqlite3")
         command = [sys.executable, "-c", SUBMITTER, f"sqlite:///{file}"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:

@@ -26,11 +26,11 @@ from orchestrator.store.queue import growth
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import OutboxKind, experiments, runs
 from tests.architecture.tree import REPOSITORY
-from tests.contract.conftest import Store, open_store, sqlite_file
+from tests.contract.conftest import Store, open_store
 from tests.contract.queue.test_races import ROUNDS, together
 from tests.factories.scaling import scaling_spec
 from tests.factories.services import make_services
-from tests.factories.stores import comparison_spec, result
+from tests.factories.stores import comparison_spec, result, sqlite_database
 
 RATES = (1e-3, 2e-3, 4e-3)
 
@@ -255,7 +255,7 @@ while leases := claim(queue, cpus=1, limit=1):
 
 
 def test_one_that_is_killed_between_reading_and_writing_has_added_nothing_and_the_news_remains(tmp_path: Path) -> None:
-    with sqlite_file(tmp_path) as database:
+    with sqlite_database(tmp_path) as database:
         store = open_store(database)
         experiment = store.experiments.submit(tuned()).experiment
         finish_all(store, 3)
@@ -270,7 +270,7 @@ def test_one_that_is_killed_between_reading_and_writing_has_added_nothing_and_th
 def test_processes_that_are_killed_while_they_end_runs_lose_and_double_nothing(tmp_path: Path) -> None:
     """Two processes end and follow the runs of tuned experiments, one of them dies by kill -9; the other one ends
     all."""
-    with sqlite_file(tmp_path) as database:
+    with sqlite_database(tmp_path) as database:
         services = make_services(database)
         ids = [services.experiments.submit(tuned()).experiment.id for _ in range(8)]
         law = services.experiments.submit(scaled()).experiment.id

@@ -47,11 +47,10 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[TestC
             server: PostgresqlServer = request.getfixturevalue("postgresql")
             database = stack.enter_context(server.database())
         else:
-            database = sqlite_database(tmp_path)
+            database = stack.enter_context(sqlite_database(tmp_path))
         services = make_services(database, tmp_path)
         client = TestClient(create_app(services, stopping=lambda: True), base_url="http://127.0.0.1")
         yield stack.enter_context(client), services, Queue(database, LeasePolicy())
-        database.close()
 
 
 WORKER = "POST /v1/attempts/{run_id}/{attempt}"

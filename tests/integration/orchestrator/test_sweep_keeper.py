@@ -25,9 +25,8 @@ DRIVER = "import sys; print(sys.stdin.readline(), flush=True); sys.stdin.read()"
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    database = sqlite_database(tmp_path)
-    yield database
-    database.close()
+    with sqlite_database(tmp_path) as database:
+        yield database
 
 
 @pytest.fixture

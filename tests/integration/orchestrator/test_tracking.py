@@ -69,9 +69,8 @@ def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    database = sqlite_database(tmp_path)
-    yield database
-    database.close()
+    with sqlite_database(tmp_path) as database:
+        yield database
 
 
 def played(database: Database, folder: Path, name: str, *, seeds: tuple[int, ...] = (1, 2)) -> Services:

@@ -4,6 +4,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,8 @@ from tests.factories.stores import sqlite_database
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    database = sqlite_database(tmp_path)
-    yield database
-    database.close()
+    with sqlite_database(tmp_path) as database:
+        yield database
 
 
 def pragma(connection: sa.Connection, name: str) -> object:
@@ -75,7 +75,6 @@ def test_a_reader_sees_one_moment_while_a_writer_commits(database: Database) -> 
 def test_writers_take_turns(tmp_path: Path, processes: int) -> None:
     """Twelve threads read and write back: no update is lost and none meets a locked database; also with a `Database`
     each for three groups of them, which know as little of each other as processes do."""
-    databases = [sqlite_database(tmp_path) for _ in range(processes)]
 
     def add(database: Database) -> None:
         for _ in range(10):
@@ -83,13 +82,12 @@ def test_writers_take_turns(tmp_path: Path, processes: int) -> None:
                 value = connection.exec_driver_sql("SELECT value FROM change_counters WHERE shard = 0").scalar_one()
                 connection.exec_driver_sql(f"UPDATE change_counters SET value = {value + 1} WHERE shard = 0")
 
-    with ThreadPoolExecutor(12) as threads:
+    with ExitStack() as stack, ThreadPoolExecutor(12) as threads:
+        databases = [stack.enter_context(sqlite_database(tmp_path)) for _ in range(processes)]
         for future in [threads.submit(add, databases[number % processes]) for number in range(12)]:
             future.result()
-    with databases[0].reading() as connection:
-        assert connection.exec_driver_sql("SELECT value FROM change_counters WHERE shard = 0").scalar_one() == 120
-    for database in databases:
-        database.close()
+        with databases[0].reading() as connection:
+            assert connection.exec_driver_sql("SELECT value FROM change_counters WHERE shard = 0").scalar_one() == 120
 
 
 @pytest.mark.parametrize(
