@@ -211,6 +211,14 @@ class ExternalRun(Record):
     damaged: str | None = None
     """The unreadable part and the reason, in a sentence; null for nearly all."""
 
+    @property
+    def name(self) -> str:
+        """The name that its tool has for it, else its id."""
+        match self.config.get(IMPORTED):
+            case {"name": str(name)}:
+                return name
+        return self.id
+
 
 class ExternalExperiment(Record):
     """Runs that name the same experiment."""
