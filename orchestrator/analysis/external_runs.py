@@ -360,11 +360,11 @@ def _concerns(
 
 
 def _rewound_runs(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
-    """Yield a sentence on runs whose values beyond a step belong to an abandoned branch."""
+    """Yield a sentence on runs of which some values are left out."""
     if rewound := Counter(run.candidate for run in runs if run.metrics[metric].left_out):
         yield (
-            f"{pluralize(rewound.total(), 'run')} went back to an earlier step, as from a checkpoint: what was logged "
-            f"beyond it before is left out ({_counts_text(rewound)})"
+            f"{pluralize(rewound.total(), 'run')} went back to an earlier step, as from a checkpoint, or had several "
+            f"processes that logged at once: what this replaced is left out ({_counts_text(rewound)})"
         )
 
 
