@@ -177,6 +177,8 @@ def _print_sent(sent: Sequence[ImportedRun]) -> None:
         values = sum(run.new_values for run in its_runs)
         runs_sent, new_values = pluralize(len(its_runs), "run"), pluralize(values, "new value")
         print(f"{plain(name)}: {runs_sent}, {new} of them new, {new_values}")
+        if replaced := sum(run.replaced_values > 0 for run in its_runs):
+            print(f"  {replaced} had other values before, which these replace; import other runs as another experiment")
         if went_back := sum(run.went_back for run in its_runs):
             print(f"  {went_back} sent whole again, because they went back to an earlier step since the last import")
         print(f"  adapm-bench compare '{plain(name)}'")

@@ -66,7 +66,8 @@ def test_a_table_that_grows_is_corrected_and_named_anew(url: str, tmp_path: Path
     assert "1 of them new" in run_import(url, *arguments)
     rows[2] = "muon,0.1,1,10,nan"
     write()
-    assert "0 of them new" in run_import(url, *arguments)
+    corrected = run_import(url, *arguments)
+    assert "0 of them new" in corrected and "1 had other values before" in corrected
     assert "0 new values" in run_import(url, *arguments)
     with Client(url) as client:
         first = next(run for run in client.external_runs("grown") if run.seed == 1)
