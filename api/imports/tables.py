@@ -363,7 +363,7 @@ def _add_rows(
         labels = {name: row[name] for name in layout.runs if row[name] is not None}
         name = str(labels[run_column]) if run_column in labels else "/".join((of_file, *map(str, labels.values())))
         without_values.pop((name, *labels.items()), None)
-        if all(row[column] is None for column in layout.metrics):
+        if all(as_number(row[column]) is None for column in measured):
             without_values[(name, *labels.items())] = None
         values: dict[int, dict[str, float]] = {}
         for column, (of_column, metric) in layout.metrics.items():
@@ -404,7 +404,7 @@ def _add_rows(
                 del run.config[metric]
                 run.not_numbers.add(metric)
     for run in filter(None, map(runs.get, without_values)):
-        run.notes = (*run.notes, "its last rows are empty, as pandas writes NaN; a divergence needs na_rep='nan'")
+        run.notes = (*run.notes, "its last rows have no number; pandas writes NaN so: a divergence needs na_rep='nan'")
     for run in runs.values():
         if layout.step is None and len(run.sessions[0]) > 1:
             run.notes = (

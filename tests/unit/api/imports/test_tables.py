@@ -383,7 +383,7 @@ def test_a_run_whose_state_is_no_known_word_for_an_end_has_failed(tmp_path: Path
 
 
 def test_last_rows_without_a_value_are_named_because_pandas_writes_nan_so(tmp_path: Path) -> None:
-    ended, diverged = runs(tmp_path, "seed,step,val_loss\n1,0,5\n1,10,\n1,20,3\n2,0,5\n2,10,\n2,20,\n")
+    ended, diverged = runs(tmp_path, "seed,step,val_loss\n1,0,5\n1,10,\n1,20,3\n2,0,5\n2,10,None\n2,20,\n")
     assert ended.notes == () and "NaN" in diverged.notes[0]
 
 
