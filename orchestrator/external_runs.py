@@ -182,7 +182,8 @@ class MetricSummary(Record):
     first_at: float
     last_at: float
     left_out: int = 0
-    """Values beyond a step that the run went back to later, as from a checkpoint: they count nowhere else."""
+    """Values that count nowhere else: beyond a step that the run went back to later, as from a checkpoint, or of one
+    of several processes that logged as this run at the same time."""
 
 
 class ExternalRun(Record):
@@ -210,6 +211,14 @@ class ExternalRun(Record):
     metrics: dict[str, MetricSummary]
     damaged: str | None = None
     """The unreadable part and the reason, in a sentence; null for nearly all."""
+
+    @property
+    def name(self) -> str:
+        """The name that its tool has for it, else its id."""
+        match self.config.get(IMPORTED):
+            case {"name": str(name)}:
+                return name
+        return self.id
 
 
 class ExternalExperiment(Record):

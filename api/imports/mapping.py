@@ -143,7 +143,10 @@ def fields_of(run: SourceRun) -> dict[str, Any]:
 
 def parse_name(name: str) -> dict[str, str]:
     """Return the fields in the last part of a name like `muon-lr0.02-s1` or `muon/seed1`."""
-    seed, rate = (next(iter(pattern.finditer(name.replace("/", " "))), None) for pattern in (SEED, _RATE))
+    parts = name.replace("/", " ")
+    seeds = [*SEED.finditer(parts)]  # a model may be called `s16`: the whole word counts, else the last letter
+    seed = next((match for match in seeds if "seed" in match[0].lower()), seeds[-1] if seeds else None)
+    rate = _RATE.search(parts)
     fields = {f"name.{field}": match[1] for field, match in (("seed", seed), ("lr", rate)) if match}
     if fields:
         prefix = name[: min(match.start() for match in (seed, rate) if match)].strip("-_/. ")

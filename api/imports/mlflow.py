@@ -2,9 +2,10 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +52,20 @@ def _address(address: str) -> Iterator[str]:
 
 
 def _read_store(client: Any, project: str) -> Iterator[SourceRun]:
-    names = {experiment.experiment_id: experiment.name for experiment in client.search_experiments()}
-    wanted = [key for key, name in names.items() if fnmatchcase(name, project)]
-    token = None
-    while wanted:
-        page = client.search_runs(wanted, page_token=token)
-        for run in page:
+    experiments = _pages(client.search_experiments)
+    names = {found.experiment_id: found.name for found in experiments if fnmatchcase(found.name, project)}
+    if names:
+        for run in _pages(partial(client.search_runs, [*names])):
             yield _run(client, run, names[run.info.experiment_id])
-        if not (token := page.token):
-            return
+
+
+def _pages(search: Callable[..., Any]) -> Iterator[Any]:
+    """Yield what a search finds, page after page: one has at most 1,000 experiments or runs."""
+    token: str | None = ""
+    while token is not None:
+        page = search(page_token=token or None)
+        yield from page
+        token = page.token or None
 
 
 def _run(client: Any, run: Any, experiment: str) -> SourceRun:

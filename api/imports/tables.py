@@ -23,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from api.client.own_runs import LARGEST_STEP
 from api.imports.mapping import parse_name
 from api.imports.source import (
     CANDIDATE_NAMES,
@@ -50,10 +51,11 @@ KEY_COLUMNS = ("key", "metric", "metric_name", "tag", "variable", "attribute_pat
 PART_COLUMNS = ("split", "subset", "context")
 STATE_COLUMNS = ("state", "status")
 STATES = {
-    **dict.fromkeys(("crashed", "failed", "killed", "error", "aborted", "preempted"), ExternalState.FAILED),
+    **dict.fromkeys(("finished", "complete", "completed", "succeeded", "success", "done", "ok", "terminated"),
+                    ExternalState.FINISHED),
     **dict.fromkeys(("running", "pending", "queued", "scheduled"), ExternalState.RUNNING),
-}
-"""Words for runs that have not finished; of any other word a run has."""
+}  # fmt: skip
+"""The words of W&B, MLflow, Slurm, Ray and Optuna; a run with any other word has failed."""
 TIME_COLUMNS = ("wall time", "wall_time", "timestamp", "_timestamp")
 VALUE = re.compile(r"(?:\w+_)?value")
 PATTERNS = ("*.csv", "*.tsv", "*.parquet")
@@ -184,8 +186,12 @@ def _read_numbers(table: _Table, *, is_comma_free: bool) -> None:
     has_commas, has_dots = (any(sign.fullmatch(text) for text in texts) for sign in DECIMAL_SIGNS.values())
     if has_commas and has_dots:
         raise SourceError(f"{table.path} has numbers with decimal commas and with decimal dots: write one of them")
-    if not has_dots and is_comma_free:
-        has_commas = any(re.fullmatch(r"[-+]?\d+,\d+", text) for text in texts)
+    if not has_commas and not has_dots and is_comma_free:
+        has_commas, dots = (any(re.fullmatch(rf"[-+]?\d+{sign}\d+", text) for text in texts) for sign in (",", r"\."))
+        if has_commas and dots:
+            raise SourceError(
+                f"{table.path} has numbers like 1,000 and 1.000: which sign is decimal? write four decimals"
+            )
     decimal, group = (",", ".") if has_commas else (".", ",")
     thousands = re.compile(rf"[-+]?\d{{1,3}}(?:\{group}\d{{3}})+(?:\{decimal}\d*)?")
     if has_commas:
@@ -280,11 +286,13 @@ def _choose_layout(table: _Table, requested_names: set[str], requested_step: str
             is_shared=True,
         )
     if values and {*table.header} <= {step, time, *values, *runs}:
-        curve_match = CURVE_FILE.fullmatch(table.path.stem)
-        metric = curve_match["metric"] if curve_match else table.path.stem
+        stem = table.path.stem
+        match = CURVE_FILE.fullmatch(stem)
+        run, metric = (match["run"], match["metric"]) if match else (None, stem)
+        if "name.candidate" in parse_name(metric):  # the file of a chart of one metric, named after its run
+            run, metric = stem, values[0]
         return _Layout(
-            name="one curve", step=step, time=time, runs=runs,
-            metrics={values[0]: (curve_match["run"] if curve_match else None, metric)}, is_shared=True,
+            name="one curve", step=step, time=time, runs=runs, metrics={values[0]: (run, metric)}, is_shared=True,
         )  # fmt: skip
     varied = [by_setting[name] for name in VARIED_COLUMNS if name in by_setting and by_setting[name] not in runs]
     rates = [name for name in varied if name in map(by_setting.get, RATE_NAMES)]
@@ -350,9 +358,13 @@ def _add_rows(
     of_file = way.as_posix() if is_folder else stem
     changed_at = table.path.stat().st_mtime
     measured = {name for name in layout.metrics if any(as_number(row[name]) is not None for row in table.rows)}
+    without_values: dict[tuple[object, ...], None] = {}
     for line, row in zip(table.lines, table.rows, strict=True):
         labels = {name: row[name] for name in layout.runs if row[name] is not None}
         name = str(labels[run_column]) if run_column in labels else "/".join((of_file, *map(str, labels.values())))
+        without_values.pop((name, *labels.items()), None)
+        if all(as_number(row[column]) is None for column in measured):
+            without_values[(name, *labels.items())] = None
         values: dict[int, dict[str, float]] = {}
         for column, (of_column, metric) in layout.metrics.items():
             cell = row[column]
@@ -364,8 +376,8 @@ def _add_rows(
                     name=of_column or name, config={**settings, **labels}, sessions=([],), step_field=layout.step,
                     not_numbers={*layout.left_out}, notes=tuple(table.notes),
                 )  # fmt: skip
-            if column == layout.state:
-                run.state = STATES.get(str(cell).lower(), ExternalState.FINISHED)
+            if column == layout.state and isinstance(cell, str):
+                run.state = STATES.get(cell.lower(), ExternalState.FAILED)
             if layout.key is not None:
                 metric = str(row[layout.key])
             if layout.part is not None and row[layout.part] is not None:
@@ -391,6 +403,8 @@ def _add_rows(
             elif run.config.setdefault(metric, str(cell)) != str(cell):  # a text that stays is a setting
                 del run.config[metric]
                 run.not_numbers.add(metric)
+    for run in filter(None, map(runs.get, without_values)):
+        run.notes = (*run.notes, "its last rows have no number; pandas writes NaN so: a divergence needs na_rep='nan'")
     for run in runs.values():
         if layout.step is None and len(run.sessions[0]) > 1:
             run.notes = (
@@ -401,7 +415,7 @@ def _add_rows(
 
 def _step(cell: Cell, layout: _Layout, path: Path, line: int) -> int:
     value = as_number(cell)
-    if value is None or not 0 <= value < math.inf or not value.is_integer():
+    if value is None or not 0 <= value <= LARGEST_STEP or not value.is_integer():
         raise SourceError(f"{path}, line {line}: {layout.step}={cell!r} is not a step; it is read as {layout.name}")
     return int(value)
 

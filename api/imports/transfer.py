@@ -34,6 +34,8 @@ class ImportedRun:
     is_new: bool
     new_values: int
     """Figures that the service had not, or had otherwise."""
+    replaced_values: int
+    """Those of them that it had otherwise."""
     went_back: bool
     """Whether it was sent whole, in place of what the service had."""
 
@@ -55,6 +57,7 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
             series = client.external_series(run.run_id, names)
             values |= {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
     lines = _new_lines(run, values)
+    replaced = sum(line.step in values.get(name, ()) for line in lines for name in line.metrics)
     labels: tuple[str, ...] = ()
     is_same = all(getattr(stored_run, name, None) == getattr(header, name) for name in ("candidate", "lr", "seed"))
     went_back = stored_run is not None and is_same and _went_back(run, values, lines)  # the service refuses another one
@@ -79,6 +82,7 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
         experiment=header.experiment,
         is_new=stored_run is None,
         new_values=new_values,
+        replaced_values=replaced,
         went_back=went_back,
     )
 

@@ -34,8 +34,8 @@ RUN_FACTS = {1: "id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 9: "
 def read(request: ReadRequest) -> Iterator[SourceRun]:
     """Yield the runs of all files; one that was resumed has several, a session each."""
     runs: dict[str, list[SourceRun]] = {}
-    for path, _ in find_files(request.places, "*.wandb"):
-        if any(parent.name == "latest-run" for parent in path.parents):  # a link to one of the others
+    for path, way in find_files(request.places, "*.wandb"):
+        if "latest-run" in way.parts:  # in a packed folder what was a link is a copy of another one
             continue
         session = SourceRun(name="", sessions=[[]], counts_steps=True, state=ExternalState.RUNNING)
         with reading(path, "a file of W&B's"):

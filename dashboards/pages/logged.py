@@ -42,7 +42,7 @@ class LoggedPages:
         titles = {name: name for name in metrics}
         judgement, reason = _judge(experiment, runs, choice)
         rows = judgement.rows if judgement else ()
-        metric = _judged_metric(judgement, choice, metrics)
+        metric = judgement.metric if judgement else choice.metric or next(iter(metrics), None)
         first = (Panel(metric=metric or "", smooth=0, by="candidate").word(),)
         if (edited := edited_address(path, pairs, metrics=titles, first=first)) is not None:
             return RedirectResponse(edited, status_code=303)
@@ -106,10 +106,6 @@ def _judge(
 
 def _metrics(runs: Iterable[ExternalRun]) -> list[str]:
     return sorted({name for run in runs for name in run.metrics})
-
-
-def _judged_metric(judgement: ExternalJudgement | None, choice: JudgementChoice, metrics: Iterable[str]) -> str | None:
-    return judgement.metric if judgement else choice.metric or next(iter(metrics), None)
 
 
 def _choice(request: Request) -> JudgementChoice:

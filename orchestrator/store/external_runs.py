@@ -12,10 +12,10 @@ later session went back behind is left out.
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import combinations, islice
 from operator import attrgetter
 from typing import Any, Final
 
@@ -393,10 +393,22 @@ def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
         for name, value in point.metrics.items():
             _sum_up(metrics, name, point.step, float(value), point.at)
             metric_steps.discard((name, point.step))
-    for name, _ in metric_steps:
+    for name, _ in (*metric_steps, *_differing_values(sessions)):
         if name in metrics:
             metrics[name]["left_out"] = metrics[name].get("left_out", 0) + 1
     return metrics
+
+
+def _differing_values(sessions: Iterable[Sequence[SourcePoint]]) -> Iterator[tuple[str, int]]:
+    """Yield the metrics and steps at which processes that logged at the same time have different values."""
+    spans = [(points[0].at, points[-1].at, points) for points in sessions if points]
+    for (begin, end, points), (other_begin, other_end, others) in combinations(spans, 2):
+        if begin < other_end and other_begin < end:
+            values = {(name, point.step): value for point in points for name, value in point.metrics.items()}
+            for point in others:
+                for name, value in point.metrics.items():
+                    if values.get((name, point.step), value) != value:
+                        yield name, point.step
 
 
 def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: float, moment: float) -> None:

@@ -26,7 +26,7 @@ from api.imports.mapping import (
 )
 from api.imports.readers import choose_reader, read_runs
 from api.imports.shelf import open_shelf
-from api.imports.source import ReadRequest, SourceError, SourceRun
+from api.imports.source import ReadRequest, SourceError, SourceRun, linked_folders
 from api.imports.text_log import FORMATS
 from api.imports.transfer import ImportedRun, send_run
 from orchestrator.external_runs import IMPORTED, RunHeader
@@ -123,20 +123,29 @@ def import_runs(
         runs, refused = list[MappedRun](), len(request.empty)
         for path in request.empty:
             complain(f"{path} says nothing of a run, and is left out: its process was killed before it began")
+        for path in linked_folders(request.places):
+            complain(f"{path} is a link to a folder elsewhere, and is not read; name it as well to import its runs")
+        names = dict[str, str]()
         for source_run in source_runs:
             try:
                 run_to_send = apply_mapping(source_run, mapping, reader.source, default)
+                if (first := names.get(run_to_send.run_id)) is not None:
+                    raise SourceError(
+                        f"{source_run.name} has candidate, rate, seed, last name and first loss of {first}, and would "
+                        "replace it; say what differs by --map candidate=FIELD, or import it as another experiment"
+                    )
+                names[run_to_send.run_id] = source_run.name
                 runs.append(replace(run_to_send, points=put(run_to_send.points)))
             except SourceError as error:
                 complain(str(error))
                 refused += 1
         if not json:
             _print_mapping(reader.source, mapping, source_runs, runs)
-        losses = possible_losses(source_runs)
-        if "val_loss" not in mapping.fields and losses:
+        if "val_loss" not in mapping.fields and runs:
+            losses = possible_losses(source_runs) or sorted({name for run in source_runs for name in run.metrics})
             complain(
-                f"no metric has a name of a validation loss; it could be {', '.join(losses[:MOST_SHOWN])}: choose the "
-                "one to judge by with --map val_loss=NAME, or with compare --metric NAME once the runs are sent"
+                f"no metric has a name of a validation loss; it could be {', '.join(losses[:MOST_SHOWN]) or 'none'}: "
+                "choose the one to judge by with --map val_loss=NAME, or -NAME where higher is better"
             )
         sent = list[ImportedRun]()
         if runs and not dry_run:
@@ -168,6 +177,8 @@ def _print_sent(sent: Sequence[ImportedRun]) -> None:
         values = sum(run.new_values for run in its_runs)
         runs_sent, new_values = pluralize(len(its_runs), "run"), pluralize(values, "new value")
         print(f"{plain(name)}: {runs_sent}, {new} of them new, {new_values}")
+        if replaced := sum(run.replaced_values > 0 for run in its_runs):
+            print(f"  {replaced} had other values before, which these replace; import other runs as another experiment")
         if went_back := sum(run.went_back for run in its_runs):
             print(f"  {went_back} sent whole again, because they went back to an earlier step since the last import")
         print(f"  adapm-bench compare '{plain(name)}'")

@@ -386,3 +386,10 @@ def test_a_damaged_chunk_is_found_and_named(external: ExternalRuns, database: Da
         external.series("one")
     assert external.run("one").metrics["val_loss"].last == 1.0
     assert external.append("one", batch({1: 0.5}, first_line=1)).lines == 2, "what comes later is kept all the same"
+
+
+def test_values_of_processes_that_log_as_one_run_at_once_and_differ_are_counted(external: ExternalRuns) -> None:
+    for part, gain in (("first", 0.0), ("second", 0.0), ("third", 0.5)):
+        external.append("one", batch({10: 4.0, 20: 3.0 - gain, 30: 2.0 - gain}, part=part))
+    left_out = external.run("one").metrics["val_loss"].left_out
+    assert left_out == 4, "two steps of the third process differ from those of both others"

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboardX import SummaryWriter
 
+from api.imports import mlflow
 from api.imports.mapping import FieldMapping, MappedRun, apply_mapping, propose_mapping
 from api.imports.readers import READERS, choose_reader, read_runs
 from api.imports.source import ReadRequest, SourceError, SourceRun
@@ -201,6 +202,17 @@ def write_wandb_session(folder: Path, number: int, points: list[SourcePoint]) ->
     (folder / f"run-{number}.wandb").write_bytes(b":W&B" + bytes(3) + b"".join(chunks))
 
 
+def test_the_newest_run_is_read_where_it_is_named_and_once_where_its_folder_was_packed(tmp_path: Path) -> None:
+    linked, packed = tmp_path / "linked", tmp_path / "packed"
+    (linked / "run-1").mkdir(parents=True)
+    write_wandb_session(linked / "run-1", 1, [SourcePoint(at=1.0, step=1, metrics={"val/loss": 3.0})])
+    (linked / "latest-run").symlink_to("run-1")
+    shutil.copytree(linked, packed)  # which, as zip does, copies what a link leads to
+    for place in (linked, linked / "latest-run", packed):
+        (run,) = read("wandb", place)
+        assert len(run.sessions) == 1
+
+
 def test_the_lowest_value_in_a_summary_is_no_metric_beside_the_logged_one(tmp_path: Path) -> None:
     write_wandb_session(tmp_path, 0, [SourcePoint(at=1.7e9, step=5, metrics={"val_loss": 2.0})])
     items = (("val_loss", b'{"min": 1.0}'), ("test_loss", b"3.0"))
@@ -304,6 +316,13 @@ def test_mlflow_makes_of_any_history_what_the_slow_twin_does(tmp_path: Path) -> 
         expected = joined_values([histories.pop(run.name)])
         assert {(step, "val_loss"): value for step, value in values(run, "val_loss").items()} == expected
     assert not histories
+
+
+def test_experiments_and_runs_of_mlflow_come_in_pages() -> None:
+    from mlflow.store.entities import PagedList
+
+    pages = {None: PagedList([1, 2], token="next"), "next": PagedList([3], token=None)}
+    assert [*mlflow._pages(lambda page_token: pages[page_token])] == [1, 2, 3]
 
 
 def test_values_without_a_step_are_numbered_in_time_and_a_database_stays_as_it_is(tmp_path: Path) -> None:

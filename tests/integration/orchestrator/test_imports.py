@@ -66,7 +66,8 @@ def test_a_table_that_grows_is_corrected_and_named_anew(url: str, tmp_path: Path
     assert "1 of them new" in run_import(url, *arguments)
     rows[2] = "muon,0.1,1,10,nan"
     write()
-    assert "0 of them new" in run_import(url, *arguments)
+    corrected = run_import(url, *arguments)
+    assert "0 of them new" in corrected and "1 had other values before" in corrected
     assert "0 new values" in run_import(url, *arguments)
     with Client(url) as client:
         first = next(run for run in client.external_runs("grown") if run.seed == 1)
@@ -116,6 +117,27 @@ def test_a_log_keeps_the_number_that_it_was_first_sent_with(url: str, tmp_path: 
     run_import(url, *arguments)
     with Client(url) as client:
         assert sorted(run.seed or 0 for run in client.external_runs("numbered")) == [1, 2, 3]
+
+
+def test_runs_that_cannot_be_told_apart_do_not_replace_one_another_and_links_are_named(
+    url: str, tmp_path: Path
+) -> None:
+    for folder, last in (("wd0/muon", 3.0), ("wd1/muon", 2.0), ("elsewhere", 1.0)):
+        path = tmp_path / ("linked" if folder == "elsewhere" else "place") / folder / "muon-lr0.1-s1.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"step,val_loss\n0,11\n10,{last}\n")
+    (tmp_path / "place" / "link").symlink_to(tmp_path / "linked" / "elsewhere")
+    message = run_import(url, "csv", str(tmp_path / "place"), "--experiment", "alike", code=1)
+    assert "would replace it" in message.replace("\n", " ") and "link is a link" in message
+    with Client(url) as client:
+        (run,) = client.external_runs("alike")
+    assert run.metrics["val_loss"].last == 3.0 and run.name == "muon-lr0.1-s1"
+
+
+def test_a_source_without_a_loss_is_asked_for_the_metric_to_judge_by(url: str, tmp_path: Path) -> None:
+    table = tmp_path / "scores.csv"
+    table.write_text("optimizer,seed,step,accuracy,f1\nmuon,1,10,0.5,0.4\n")
+    assert "it could be accuracy, f1" in run_import(url, str(table), "--dry-run").replace("\n", " ")
 
 
 def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: str) -> None:

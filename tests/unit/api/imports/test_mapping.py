@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.imports.mapping import MappedRun, apply_mapping, fields_of, possible_losses, propose_mapping
+from api.imports.mapping import MappedRun, apply_mapping, fields_of, parse_name, possible_losses, propose_mapping
 from api.imports.shelf import open_shelf
 from api.imports.source import NULL, SourceError, SourcePoint, SourceRun
 from orchestrator.external_runs import IMPORTED
@@ -194,3 +194,8 @@ def test_a_field_is_found_behind_the_path_of_a_tracker() -> None:
     )
     header = mapped(run).header
     assert (header.candidate, header.seed) == ("muon", 3) and mapped(run).metrics == {"val_loss"}
+
+
+def test_the_whole_word_says_the_seed_before_a_letter_of_a_models_name_does() -> None:
+    fields = {"name.candidate": "vit-s16-muon", "name.lr": "0.02", "name.seed": "3"}
+    assert parse_name("vit-s16-muon-lr0.02-seed3") == parse_name("vit-s16-muon-lr0.02-s3") == fields

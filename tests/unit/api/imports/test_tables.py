@@ -354,3 +354,39 @@ def test_rows_of_train_and_eval_are_two_metrics(tmp_path: Path) -> None:
     assert series(run, "eval/loss") == [(0, 4), (10, 2)] and series(run, "train/loss") == [(0, 3), (10, 1)]
     (run,) = runs(tmp_path, "run,metric,context,step,value\na,loss,train,0,3\na,loss,val,0,4\na,loss,val,10,2\n")
     assert series(run, "val/loss") == [(0, 4), (10, 2)] and series(run, "train/loss") == [(0, 3)]
+
+
+def test_groups_of_three_digits_by_either_sign_are_refused_because_nothing_says_which_is_decimal(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(SourceError, match="which sign is decimal"):
+        runs(tmp_path, "step\tval_loss\n1,000\t3.102\n2,000\t3.068\n")
+    (run,) = runs(tmp_path, "step\tval_loss\n1,000\t3.1\n")
+    assert run.sessions[0][0].step == 1000
+
+
+def test_a_curve_in_a_file_named_after_its_run_is_that_runs(tmp_path: Path) -> None:
+    for name in ("adamw-lr0.1-s1", "muon-lr0.1-s1"):
+        (tmp_path / f"{name}.csv").write_text("Wall time,Step,Value\n1.7e9,100,3.0\n")
+    source_runs = list(read(ReadRequest(places=[str(tmp_path)])))
+    assert {(run.name, *run.metrics) for run in source_runs} == {
+        ("adamw-lr0.1-s1", "Value"), ("muon-lr0.1-s1", "Value"),
+    }  # fmt: skip
+
+
+def test_a_run_whose_state_is_no_known_word_for_an_end_has_failed(tmp_path: Path) -> None:
+    words = ("COMPLETED", "TIMEOUT", "PRUNED", "pending")
+    lines = [f"{seed},{seed},{word},3.0" for seed, word in enumerate(words)]
+    states = [run.state for run in runs(tmp_path, "\n".join(("run,seed,state,val_loss", *lines)))]
+    failed = ExternalState.FAILED
+    assert states == [ExternalState.FINISHED, failed, failed, ExternalState.RUNNING]
+
+
+def test_last_rows_without_a_value_are_named_because_pandas_writes_nan_so(tmp_path: Path) -> None:
+    ended, diverged = runs(tmp_path, "seed,step,val_loss\n1,0,5\n1,10,\n1,20,3\n2,0,5\n2,10,None\n2,20,\n")
+    assert ended.notes == () and "NaN" in diverged.notes[0]
+
+
+def test_a_step_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is not a step"):
+        runs(tmp_path, "step,val_loss\n1764590000000000000,3\n")
