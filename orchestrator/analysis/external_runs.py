@@ -8,7 +8,6 @@ that are there. Where budgets differ there is no verdict; where tuning differs t
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -89,7 +88,6 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
             *_concerns(judged, judgeable, metric, of_row),
             *_rewound_runs(judgeable, metric),
             *_early_ends(judgeable, metric),
-            *_import_notes(judgeable),
             *left_out,
         ),
         unchecked=tuple(_unchecked_sentences(runs, judged)),
@@ -378,19 +376,6 @@ def _early_ends(runs: Sequence[ExternalRun], metric: str) -> Iterator[str]:
             f"({_counts_text(counts)}): of {early[0].id} it is of step "
             f"{early[0].metrics[metric].last_step:,}, and the run logged until step {_last_step(early[0]):,}"
         )
-
-
-def _import_notes(runs: Sequence[ExternalRun]) -> Iterator[str]:
-    """Yield a sentence on each kind of change that an import made, with the first run's numbers."""
-    runs_by_kind: dict[str, list[tuple[str, str]]] = {}
-    for run in runs:
-        match run.config.get(IMPORTED):
-            case {"notes": list(notes)}:
-                for note in map(str, notes):
-                    runs_by_kind.setdefault(re.sub(r"\d[\d,]*", "", note), []).append((run.candidate, note))
-    for noted in runs_by_kind.values():
-        counts = Counter(candidate for candidate, _ in noted)
-        yield f"{pluralize(counts.total(), 'imported run')} ({_counts_text(counts)}): {noted[0][1]}"
 
 
 MOST_SETTINGS = 8

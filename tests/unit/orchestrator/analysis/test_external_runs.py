@@ -312,14 +312,3 @@ def test_a_loss_that_ends_before_its_run_is_said_and_of_a_run_that_diverged_it_i
     assert (muon.conclusion, muon.loss) == (Conclusion.UNSTABLE, None)
     overflown = [gone_on(run, until=150, last=None) for run in runs]  # the scaled gradient of a last step may be
     assert judge(EXPERIMENT, overflown).rows == judge(EXPERIMENT, runs).rows
-
-
-def test_what_an_import_decided_stands_beside_the_verdict_once_for_each_kind() -> None:
-    runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
-    imported = [
-        run.model_copy(update={"config": {"imported": {"notes": [f"a session went back to step {seed}00"]}}})
-        if run.candidate == "muon" else run
-        for seed, run in enumerate(runs)
-    ]  # fmt: skip
-    (concern,) = judge(EXPERIMENT, imported).concerns
-    assert concern.startswith("4 imported runs (muon: 4): a session went back")
