@@ -57,10 +57,10 @@ class Columns:
             yield Point.model_construct(**dict(zip((STEP, *self.values), row, strict=True)))
 
 
-def columns_of(points: PointColumns | Iterable[Point]) -> Columns:
-    """Return every field of some points, as they come."""
+def columns_of(points: PointColumns | Iterable[Point], fields: Iterable[str] = FIELDS) -> Columns:
+    """Return every field of some points, or some of their fields, as they come."""
     sent = points if isinstance(points, PointColumns) else PointColumns.from_points(points)
-    values = {name: _array(getattr(sent, name), len(sent)) for name in FIELDS}
+    values = {name: _array(getattr(sent, name), len(sent)) for name in dict.fromkeys((STEP, *fields))}
     return Columns(step=values.pop(STEP), values=values)
 
 

@@ -112,6 +112,8 @@ class Database:
             if not self._sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
+                if self._sqlite:
+                    connection.exec_driver_sql("BEGIN")
                 yield connection
 
     @contextmanager
@@ -122,13 +124,12 @@ class Database:
         last moments (never consistency), and so may the crash of PostgreSQL: right for heartbeats, which come again.
         """
         try:
-            with self._store_errors(), self._writer_lock, self._engine.connect() as connection:
+            with self._store_errors(), self._writer_lock, self._engine.begin() as connection:
                 if self._sqlite:
-                    connection.execution_options(bench_writes=True, bench_durable=durable)
-                with connection.begin():
-                    if not self._sqlite and not durable:
-                        connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
-                    yield connection
+                    _begin_writing(connection, "FULL" if durable else "NORMAL")
+                elif not durable:
+                    connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+                yield connection
         except DiskFullError:
             self._full_since = time.monotonic()
             raise
@@ -237,7 +238,6 @@ def _sqlite_engine(url: sa.URL) -> Engine:
     # The pool is as wide as the web server's thread pool: readers never wait for one another in WAL mode.
     engine = sa.create_engine(url, connect_args=arguments, pool_size=8, max_overflow=56)
     sa.event.listen(engine, "connect", _prepare_sqlite)
-    sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
@@ -255,13 +255,10 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    options = connection.get_execution_options()
-    if not options.get("bench_writes"):
-        connection.exec_driver_sql("BEGIN")
-        return
+def _begin_writing(connection: Connection, level: str) -> None:
+    """Begin SQLite's transaction with the writer's lock. A listener to SQLAlchemy's `begin` would cost each statement a
+    round of listeners."""
     # The level can only change between transactions; a connection comes from a pool and keeps the one it had.
-    level = "FULL" if options.get("bench_durable") else "NORMAL"
     if connection.info.get("bench_synchronous") != level:
         connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
         connection.info["bench_synchronous"] = level

@@ -58,7 +58,8 @@ class RunRow:
 
 COMMANDS = {RunStatus.CANCELLING: Command.CANCEL, RunStatus.PAUSING: Command.PAUSE}
 """The command of a state to the worker; every other live state asks it to continue."""
-COLUMNS = tuple(runs.c[field.name] for field in fields(RunRow))
+FIELDS = tuple(field.name for field in fields(RunRow))
+COLUMNS = tuple(runs.c[name] for name in FIELDS)
 
 
 def select_runs() -> sa.Select[Any]:
@@ -69,14 +70,16 @@ def select_runs() -> sa.Select[Any]:
 _BY_ID = select_runs().where(runs.c.id.in_(sa.bindparam("ids", expanding=True))).order_by(runs.c.id)
 """The order of the ids: two transactions that lock several runs must take them in the same order."""
 _LOCK_BY_ID = _BY_ID.with_for_update(of=runs)
-_ATTEMPTS = sa.select(
-    attempts.c.attempt,
-    attempts.c.token_hash,
-    attempts.c.outcome,
-    attempts.c.started_at,
-    attempts.c.device_seconds,
-    attempts.c.last_batch,
-).where(attempts.c.run_id == sa.bindparam("this"))
+_OF_ATTEMPT = (attempts.c.run_id == sa.bindparam("this")) & (attempts.c.attempt == sa.bindparam("this_attempt"))
+_TOKEN_HASH = sa.select(attempts.c.token_hash).where(_OF_ATTEMPT)
+_ATTEMPT_COLUMNS = ("token_hash", "outcome", "started_at", "device_seconds", "last_batch")
+# Both rows are locked, the run's first, so PostgreSQL reads both anew after a wait.
+_LOCK_WITH_ATTEMPT = (
+    sa.select(*COLUMNS, *(attempts.c[name].label(f"attempt_{name}") for name in _ATTEMPT_COLUMNS))
+    .join_from(runs, attempts, attempts.c.run_id == runs.c.id)
+    .where(_OF_ATTEMPT)
+    .with_for_update(of=(runs, attempts))
+)
 _EXPERIMENT = sa.select(*(column for column in experiments.c if column.name != "spec"))
 _SPECS = sa.select(run_specs).where(run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True)))
 
@@ -155,30 +158,31 @@ def token_hash(token: str) -> str:
 
 def lock_held_run(database: Database, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun | None:
     """Lock the run and return it as that attempt sees it; None if the token does not open the attempt."""
-    locked_run = lock_run(database, connection, run_id)
-    # A statement of its own, after the lock: only then is the attempt's row as new as the run's.
-    row = _attempt_of_token(connection, run_id, attempt, token) if locked_run else None
-    if locked_run is None or row is None:
+    row = connection.execute(_LOCK_WITH_ATTEMPT, _key(run_id, attempt)).one_or_none()
+    if row is None:
         return None
-    run, now = locked_run
+    *of_run, stored_hash, outcome, started_at, device_seconds, last_batch = row
+    if not secrets.compare_digest(stored_hash, token_hash(token)):
+        return None
+    run = RunRow(**dict(zip(FIELDS, of_run, strict=True)))
     return HeldRun(
         run=run,
-        now=now,
+        now=database.read_clock(connection),
         attempt=attempt,
         live=run.status in LIVE and run.attempt == attempt,
-        outcome=row.outcome,
-        started_at=row.started_at,
-        device_seconds=row.device_seconds,
-        last_batch=row.last_batch,
+        outcome=outcome,
+        started_at=started_at,
+        device_seconds=device_seconds,
+        last_batch=last_batch,
     )
 
 
 def check_token(connection: Connection, run_id: str, attempt: int, token: str) -> bool:
     """Return whether the token is that of the attempt, ended or not; nothing is locked."""
-    return _attempt_of_token(connection, run_id, attempt, token) is not None
+    stored_hash = connection.execute(_TOKEN_HASH, _key(run_id, attempt)).scalar_one_or_none()
+    return stored_hash is not None and secrets.compare_digest(stored_hash, token_hash(token))
 
 
-def _attempt_of_token(connection: Connection, run_id: str, attempt: int, token: str) -> Any:
-    rows = connection.execute(_ATTEMPTS, {"this": validate_id(run_id)})
-    row = next((row for row in rows if row.attempt == attempt), None)
-    return row if row is not None and secrets.compare_digest(row.token_hash, token_hash(token)) else None
+def _key(run_id: str, attempt: int) -> dict[str, object]:
+    """Return the binds of `_OF_ATTEMPT`, safe in a query: no larger number fits the column, and none is ever given."""
+    return {"this": validate_id(run_id), "this_attempt": min(attempt, 2**31 - 1)}

@@ -65,25 +65,32 @@ def encode(columns: Columns) -> bytes:
 def decode(chunks: Iterable[bytes], fields: Iterable[str]) -> Columns:
     """Return steps and the asked fields of all chunks, one behind the other; NaN where a chunk does not have the
     field."""
-    fields = tuple(dict.fromkeys((STEP, *fields)))
-    columns_by_field: dict[str, list[Array]] = {name: [] for name in fields}
     decompress = zstandard.ZstdDecompressor().decompress
-    for chunk in chunks:
-        end = chunk.index(b"\n")
-        header = json.loads(chunk[:end])
-        frames = dict(_frames(header["columns"], end + 1))
-        for name in fields:
-            frame = frames.get(name)
-            column = np.full(header["points"], np.nan) if frame is None else np.frombuffer(decompress(chunk[frame]))
-            columns_by_field[name].append(column)
-    whole = {name: np.concatenate(parts) if parts else np.empty(0) for name, parts in columns_by_field.items()}
+    opened = [(chunk, *_frames(chunk)) for chunk in chunks]
+
+    def column(name: str) -> Array:
+        if not any(name in frames for _, _, frames in opened):  # most fields, nearly always
+            return np.full(sum(points for _, points, _ in opened), np.nan)
+        return np.concatenate(
+            [
+                np.frombuffer(decompress(chunk[frames[name]])) if name in frames else np.full(points, np.nan)
+                for chunk, points, frames in opened
+            ]
+        )
+
+    whole = {name: column(name) for name in dict.fromkeys((STEP, *fields))}
     return Columns(step=whole.pop(STEP), values=whole)
 
 
-def _frames(lengths: dict[str, int], offset: int) -> Iterator[tuple[str, slice]]:
-    for name, length in lengths.items():
-        yield name, slice(offset, offset + length)
+def _frames(chunk: bytes) -> tuple[int, dict[str, slice]]:
+    """Return the points of a chunk, and where each field's frame is."""
+    offset = chunk.index(b"\n") + 1
+    header = json.loads(chunk[:offset])
+    frames: dict[str, slice] = {}
+    for name, length in header["columns"].items():
+        frames[name] = slice(offset, offset + length)
         offset += length
+    return header["points"], frames
 
 
 def chunk_row(run_id: str, attempt: int, sequence: int, columns: Columns) -> dict[str, Any]:
@@ -145,12 +152,12 @@ def read_many(connection: Connection, run_ids: Sequence[str], fields: Sequence[s
 def newest_figures(columns: Columns) -> dict[str, object]:
     """Return the newest points' values for a run's row: the losses, and the pace over this batch."""
     shown: dict[str, object] = {}
-    for name in ("train_loss", "val_loss"):
+    for name in {"train_loss", "val_loss"} & columns.values.keys():
         finite_rows = np.flatnonzero(np.isfinite(columns.values[name]))
         if finite_rows.size:
             shown[f"last_{name}"] = float(columns.values[name][finite_rows[-1]])
-    seconds = columns.values["step_seconds"]
-    timed = np.flatnonzero((np.nan_to_num(seconds) != 0) & (columns.step > 0))
+    seconds = columns.values.get("step_seconds", np.zeros(len(columns)))
+    timed = np.flatnonzero((np.abs(seconds) > 0) & (columns.step > 0))  # not of a null, which is NaN
     if timed.size:
         tokens_per_step = float(columns.values["tokens"][timed[-1]] / columns.step[timed[-1]])
         tokens_per_second = tokens_per_step * timed.size / float(seconds[timed].sum())

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
-from orchestrator.columns import columns_of
+from orchestrator.columns import FIELDS, columns_of
 from orchestrator.errors import ConflictError, DamagedError, LeaseLostError
 from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.storage import Storage
@@ -37,6 +37,8 @@ from worker.spec.run import RunSpec
 
 PROMPT_SECONDS = 1.0
 """Heartbeats of trials that may be stopped early: the sooner they hear of it, the more of their device is saved."""
+SHOWN = ("last_train_loss", "last_val_loss", "tokens_per_second")
+"""The newest points' values in a run's row."""
 
 
 class Attempts:
@@ -87,16 +89,16 @@ class Attempts:
 
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
-        columns = columns_of(batch.columns)
+        columns = columns_of(batch.columns, [name for name in FIELDS if getattr(batch.columns, name) is not None])
         chunk = series.chunk_row(run_id, attempt, batch.sequence, columns)
+        newest = series.newest_figures(columns)
         with self._database.writing() as connection:  # forced: a worker forgets what was accepted
             held = self._require_live(connection, run_id, attempt, token)
             if batch.sequence <= held.last_batch:
                 return
             series.append(connection, chunk)
             series.append_reports(connection, run_id, attempt, batch.observations, batch.samples)
-            shown = series.newest_figures(columns) | {"version": runs.c.version + 1}
-            connection.execute(sa.update(runs).where(runs.c.id == run_id).values(shown))
+            connection.execute(_SHOW, {"this": run_id} | {f"new_{name}": newest.get(name) for name in SHOWN})
             count_change(connection)
 
     def checkpoint(self, run_id: str, attempt: int, token: str, notice: CheckpointNotice) -> None:
@@ -205,15 +207,24 @@ def _set(*names: str) -> dict[str, sa.BindParameter[object]]:
     return {name: sa.bindparam(f"new_{name}") for name in names}
 
 
-_NOTE = sa.func.coalesce(sa.bindparam("new_note", type_=sa.Text), attempts.c.note)
+def _known(column: sa.Column[object]) -> sa.ColumnElement[object]:
+    """Return the new value of a column, or the stored one if the new one is null."""
+    return sa.func.coalesce(sa.bindparam(f"new_{column.name}", type_=column.type), column)
+
+
 _EXTEND = (
     sa.update(attempts)
     .where(_MINE)
-    .values(_set("expires_at", "heartbeat_at", "step", "device_seconds") | {"note": _NOTE})
+    .values(_set("expires_at", "heartbeat_at", "step", "device_seconds") | {"note": _known(attempts.c.note)})
 )
 _START = sa.update(attempts).where(_MINE).values(_set("expires_at", "heartbeat_at", "started_at"))
 _PROGRESS = (
     sa.update(runs)
     .where(runs.c.id == sa.bindparam("this"))
     .values(_set("step", "device_seconds") | {"version": runs.c.version + 1})
+)
+_SHOW = (
+    sa.update(runs)
+    .where(runs.c.id == sa.bindparam("this"))
+    .values({name: _known(runs.c[name]) for name in SHOWN} | {"version": runs.c.version + 1})
 )
