@@ -6,7 +6,7 @@ no such step.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import overload
+from typing import Any, overload
 
 import torch
 
@@ -57,4 +57,8 @@ class ClosureStep(torch.optim.Optimizer):
         return loss
 
     def _update_all(self) -> None:
-        super().step()
+        step: Any = super().step
+        if getattr(step, "hooked", False):  # torch runs hooks in the step of every class with an instance: once is enough
+            step.__wrapped__(self)
+        else:
+            step()

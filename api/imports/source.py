@@ -146,14 +146,6 @@ def find_files(places: Iterable[str], *patterns: str) -> Iterator[tuple[Path, Pa
             yield path, Path(path.parent.resolve().name) if way == Path() else way
 
 
-def linked_folders(places: Iterable[str]) -> Iterator[Path]:
-    """Yield the links below the places to folders that are not below them: these are not read."""
-    for root in filter(Path.is_dir, map(Path, places)):
-        for path in sorted(root.rglob("*")):
-            if path.is_symlink() and path.is_dir() and not path.resolve().is_relative_to(root.resolve()):
-                yield path
-
-
 @contextmanager
 def reading(source: object, format_name: str) -> Iterator[None]:
     """Turn whatever a damaged or hostile file raises into one sentence with its name."""

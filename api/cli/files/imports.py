@@ -26,7 +26,7 @@ from api.imports.mapping import (
 )
 from api.imports.readers import choose_reader, read_runs
 from api.imports.shelf import open_shelf
-from api.imports.source import ReadRequest, SourceError, SourceRun, linked_folders
+from api.imports.source import ReadRequest, SourceError, SourceRun
 from api.imports.text_log import FORMATS
 from api.imports.transfer import ImportedRun, send_run
 from orchestrator.external_runs import IMPORTED, RunHeader
@@ -123,8 +123,6 @@ def import_runs(
         runs, refused = list[MappedRun](), len(request.empty)
         for path in request.empty:
             complain(f"{path} says nothing of a run, and is left out: its process was killed before it began")
-        for path in linked_folders(request.places):
-            complain(f"{path} is a link to a folder elsewhere, and is not read; name it as well to import its runs")
         names = dict[str, str]()
         for source_run in source_runs:
             try:
