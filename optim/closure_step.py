@@ -58,7 +58,8 @@ class ClosureStep(torch.optim.Optimizer):
 
     def _update_all(self) -> None:
         step: Any = super().step
-        if getattr(step, "hooked", False):  # torch runs hooks in the step of every class with an instance: once is enough
+        if getattr(step, "hooked", False):
+            # Torch wraps the step of every class with an instance, to run hooks: they have run by now.
             step.__wrapped__(self)
         else:
             step()
