@@ -132,8 +132,8 @@ are in nats.
 
 A claim is *supported* if its interval lies within the claim's bounds (0.01 nats for "on par" is ours), *contradicted*
 if outside, *undecided* otherwise. Intervals have 95 % for all comparisons of an experiment together; studies share
-runs and are not corrected for each other. `adapm-bench study run NAME` repeats a study, `adapm-bench study ls NAME`
-shows every figure and caveat ([studies](studies.md))."""
+runs and are not corrected for each other. The scale `paper` is AdaPM's paper's. `adapm-bench study run NAME` repeats a
+study, `adapm-bench study ls NAME` shows every figure and caveat ([studies](studies.md))."""
 
 
 PLACES = ("appendix", "assumption", "figure", "section", "table", "theorem")

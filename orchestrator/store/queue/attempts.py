@@ -207,7 +207,7 @@ def _set(*names: str) -> dict[str, sa.BindParameter[object]]:
     return {name: sa.bindparam(f"new_{name}") for name in names}
 
 
-def _known(column: sa.Column[object]) -> sa.ColumnElement[object]:
+def _new_or_stored(column: sa.Column[object]) -> sa.ColumnElement[object]:
     """Return the new value of a column, or the stored one if the new one is null."""
     return sa.func.coalesce(sa.bindparam(f"new_{column.name}", type_=column.type), column)
 
@@ -215,7 +215,7 @@ def _known(column: sa.Column[object]) -> sa.ColumnElement[object]:
 _EXTEND = (
     sa.update(attempts)
     .where(_MINE)
-    .values(_set("expires_at", "heartbeat_at", "step", "device_seconds") | {"note": _known(attempts.c.note)})
+    .values(_set("expires_at", "heartbeat_at", "step", "device_seconds") | {"note": _new_or_stored(attempts.c.note)})
 )
 _START = sa.update(attempts).where(_MINE).values(_set("expires_at", "heartbeat_at", "started_at"))
 _PROGRESS = (
@@ -226,5 +226,5 @@ _PROGRESS = (
 _SHOW = (
     sa.update(runs)
     .where(runs.c.id == sa.bindparam("this"))
-    .values({name: _known(runs.c[name]) for name in SHOWN} | {"version": runs.c.version + 1})
+    .values({name: _new_or_stored(runs.c[name]) for name in SHOWN} | {"version": runs.c.version + 1})
 )
