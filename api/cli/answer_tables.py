@@ -177,7 +177,7 @@ def profile_view(report: ProfileReport) -> RenderableType:
 
 
 def judgement_view(judged: ExternalJudgement) -> RenderableType:
-    """Return the objections, the table, the verdicts, and the unchecked conditions."""
+    """Return the objections, the table and the verdicts; of unchecked conditions only how many there are."""
     head = Text(plain(judged.experiment), style="bold")
     origin = f"  (logged or imported, not measured by the bench; {plain(judged.metric)}, lower is better)"
     head.append(origin, style="yellow")
@@ -196,6 +196,6 @@ def judgement_view(judged: ExternalJudgement) -> RenderableType:
     table = text_table(columns, rows, columns[1:])
     lines = [("concern", formats.sentence(concern)) for concern in judged.concerns]
     verdicts = [(row.candidate, formats.sentence(row.verdict)) for row in judged.rows]
-    verdicts += [("not checked", formats.sentence(condition)) for condition in judged.unchecked]
+    verdicts.append(("not checked", f"{len(judged.unchecked)} things that nobody logged; --json lists them."))
     verdicts += [("note", formats.sentence(note)) for note in judged.notes]
     return Group(head, *([sentences(lines), Text()] if lines else []), table, sentences(verdicts))
