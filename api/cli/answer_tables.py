@@ -196,6 +196,6 @@ def judgement_view(judged: ExternalJudgement) -> RenderableType:
     table = text_table(columns, rows, columns[1:])
     lines = [("concern", formats.sentence(concern)) for concern in judged.concerns]
     verdicts = [(row.candidate, formats.sentence(row.verdict)) for row in judged.rows]
-    verdicts.append(("not checked", f"{len(judged.unchecked)} things that nobody logged; --json lists them."))
+    verdicts.append(("not checked", f"{len(judged.unchecked)} conditions that no log shows; --json lists them."))
     verdicts += [("note", formats.sentence(note)) for note in judged.notes]
     return Group(head, *([sentences(lines), Text()] if lines else []), table, sentences(verdicts))

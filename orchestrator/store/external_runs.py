@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import combinations, islice
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
@@ -401,14 +401,15 @@ def _summaries(connection: Connection, row: Any) -> dict[str, dict[str, Any]]:
 
 def _differing_values(sessions: Iterable[Sequence[SourcePoint]]) -> Iterator[tuple[str, int]]:
     """Yield the metrics and steps at which processes that logged at the same time have different values."""
-    spans = [(points[0].at, points[-1].at, points) for points in sessions if points]
-    for (begin, end, points), (other_begin, other_end, others) in combinations(spans, 2):
-        if begin < other_end and other_begin < end:
-            values = {(name, point.step): value for point in points for name, value in point.metrics.items()}
-            for point in others:
-                for name, value in point.metrics.items():
-                    if values.get((name, point.step), value) != value:
-                        yield name, point.step
+    known_values: dict[tuple[str, int], tuple[float | str, float, float]] = {}  # with the times of their process
+    for points in filter(None, sessions):
+        begin, end = points[0].at, points[-1].at
+        own_values = {(name, point.step): value for point in points for name, value in point.metrics.items()}
+        for key, value in own_values.items():
+            known_value, known_begin, known_end = known_values.get(key, (value, begin, end))
+            if value != known_value and begin < known_end and known_begin < end:
+                yield key
+        known_values |= {key: (value, begin, end) for key, value in own_values.items()}
 
 
 def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: float, moment: float) -> None:

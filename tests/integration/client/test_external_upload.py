@@ -81,7 +81,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 @given(batch=BATCH)
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 def send_and_look(service: TestClient, experiment_ids: list[str], batch: Any) -> None:
     run_id = f"run-{len(experiment_ids)}"
     # As a careless client writes it: NaN, Infinity and halves of surrogate pairs included.
