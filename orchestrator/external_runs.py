@@ -252,7 +252,7 @@ class ExternalExperiment(Record):
         return StateCounts(total=self.runs, by_status=by_status)
 
     def runs_planned(self) -> int:
-        """Return the number of runs: nobody knows how many will follow."""
+        """Return the number of runs so far."""
         return self.runs
 
 
@@ -329,6 +329,6 @@ class ExternalJudgement(Record):
     concerns: tuple[str, ...]
     """The objections to the verdicts, first: too few seeds, unequal tuning, other budgets, runs left out."""
     unchecked: tuple[str, ...]
-    """The assumptions of the verdicts that nobody logged."""
+    """The assumptions of the verdicts that no log shows."""
     rows: tuple[JudgedCandidate, ...]
     notes: tuple[str, ...]

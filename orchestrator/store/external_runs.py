@@ -129,8 +129,8 @@ class ExternalRuns:
             return LinesReceipt(run_id=run_id, experiment_id=experiment_id, lines=received + len(new))
 
     def delete_run(self, run_id: str) -> ExternalRun:
-        """Remove a run and all that it told, for good, and its experiment where it was the last one; whoever sends its
-        spool again brings it back. Raises `NotFoundError`."""
+        """Delete a run with its series, and its experiment if that was the last one; sending the spool again restores
+        it. Raises `NotFoundError`."""
         with self._database.reading() as connection:
             run = find_run(connection, run_id)
         _delete(self._database, run.experiment_id, external_runs.c.id == run.id)

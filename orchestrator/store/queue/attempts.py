@@ -117,7 +117,7 @@ class Attempts:
         self._end(run_id, attempt, token, result)
 
     def record_stop(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
-        """Record that the worker obeyed cancel or pause. Raises `ConflictError` if nobody had asked it to."""
+        """Record that the worker obeyed cancel or pause. Raises `ConflictError` without such a request."""
         self._end(run_id, attempt, token, stopped)
 
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
