@@ -218,7 +218,7 @@ def main() -> None:
     os.setsid()
     for name in MODULES:
         importlib.import_module(name)
-    sys.modules["worker.models"].load_transformers()
+    sys.modules["worker.families"].load_transformers()
     for name in MODELS:
         importlib.import_module(name)
     gc.freeze()  # no collection of an attempt's writes to the pages that all share

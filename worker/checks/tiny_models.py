@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from worker.models import family_classes
+from worker.families import family_classes
 
 
 def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:

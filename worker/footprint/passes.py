@@ -26,7 +26,8 @@ from optim.catalog import OptimizerEntry, Scalar
 from optim.plan.rules import Rule
 from optim.state import state_tensors
 from worker.catalog.presets import preset
-from worker.models import load_transformers, outline_model, prepare
+from worker.families import load_transformers
+from worker.models import outline_model, prepare
 from worker.records.footprint import MemoryLine, PassMemory
 from worker.spec.parts import Execution, Precision
 from worker.tasks.next_token import summed_loss

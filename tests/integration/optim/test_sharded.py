@@ -22,7 +22,7 @@ from optim.errors import ShardedParametersError
 from optim.plan.blocks import FirstMoment
 from tests.factories.process_group import exit_codes, started
 from worker.distributed.process_group import ProcessGroup
-from worker.models import load_transformers
+from worker.families import load_transformers
 
 STEPS = 6
 SAVED_AT = 3  # two steps that refresh come after it, one of them among those of RESUMED
