@@ -14,7 +14,7 @@ from orchestrator.specs.footprints import (
     footprint_question,
 )
 from worker.catalog import presets
-from worker.records.footprint import CardFit, Footprint, OptimizerFootprint
+from worker.records.footprint import CardFit, Footprint
 from worker.spec.parts import Precision
 
 FIRST_MODEL = "gpt2-124m"
@@ -55,7 +55,10 @@ def memory_pages(footprints: Footprints) -> APIRouter:
             card=card_gib,
             precision=precision,
             fits=_fits(answer, card_gib) if answer and card_gib is not None else (),
-            optimizers=_least_first(answer) if answer else (),
+            # What could not be counted stands last.
+            optimizers=sorted(answer.optimizers, key=lambda usage: (usage.state_bytes is None, usage.state_bytes or 0))
+            if answer
+            else (),
             kinds=dict.fromkeys(kind for usage in answer.optimizers for kind in usage.state_by_block) if answer else (),
             models=presets.PRESETS,
             ratios=RANK_RATIOS,
@@ -80,8 +83,3 @@ def _fits(footprint: Footprint, card_gib: float) -> tuple[tuple[CardFit, CardFit
     fits = footprint.fit(card_gib).fits
     plain = {fit.optimizer: fit for fit in fits if not fit.checkpointing}
     return tuple((plain[fit.optimizer], fit) for fit in fits if fit.checkpointing)
-
-
-def _least_first(footprint: Footprint) -> list[OptimizerFootprint]:
-    """Return the optimizers by the memory that they take; those that could not be counted last."""
-    return sorted(footprint.optimizers, key=lambda usage: (usage.state_bytes is None, usage.state_bytes or 0))
