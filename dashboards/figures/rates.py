@@ -46,9 +46,14 @@ def learning_rates(
         compared = [run for run in candidate_runs if run.seed not in tuning_seeds]
         if tuning_seeds:
             tried = [run for run in candidate_runs if run.seed in tuning_seeds]
-            traces = [_tuning_line(row.title, means, colour, chosen, comparison.tuning_seeds)]
+            line = _mean_line(row.title, means, colour, chosen) | {  # chose the rate, but is not compared
+                "line": {"width": 1.2, "color": colour, "dash": "dot"},
+                "marker": {"size": 8, "symbol": f"{chosen.symbol}-open", "color": colour},
+                "hovertemplate": f"%{{y:.4f}} at lr %{{x}}, {_seed_words(comparison.tuning_seeds)}",
+            }
             if any(rate.setting for rate in row.learning_rates):
-                traces[0]["mode"] = "markers"  # neighbours differ in more than their rates: no line joins them
+                line["mode"] = "markers"  # neighbours differ in more than their rates: no line joins them
+            traces = [line]
             traces += [_seed_marks(row.title, tried, colour, "tuning seed")] if len(tuning_seeds) > 1 else []
             mean = row.final.val_loss if row.final else None
             traces += [_mean_line(row.title, [(row.final.lr, mean.mean)], colour, chosen)] if row.final and mean else []
@@ -81,17 +86,6 @@ def _mean_line(title: str, means: Sequence[tuple[float, float]], colour: str, st
         marker={"size": 8, "symbol": style.symbol, "color": colour},
         hovertemplate="%{y:.4f} at lr %{x}",
     )
-
-
-def _tuning_line(
-    title: str, means: Sequence[tuple[float, float]], colour: str, style: Style, seeds: Sequence[int]
-) -> dict[str, Any]:
-    """Return the line of tuning runs, which chose the rate but are not compared."""
-    return _mean_line(title, means, colour, style) | {
-        "line": {"width": 1.2, "color": colour, "dash": "dot"},
-        "marker": {"size": 8, "symbol": f"{style.symbol}-open", "color": colour},
-        "hovertemplate": f"%{{y:.4f}} at lr %{{x}}, {_seed_words(seeds)}",
-    }
 
 
 def _key(tuning_seeds: Sequence[int], runs: Sequence[RunRecord], edge: float) -> str:

@@ -168,7 +168,10 @@ def _best_line(
 
 def _marks(x: Sequence[float], trials: Sequence[TrialRow], style: Style, colour: str) -> dict[str, Any]:
     """Return the losses of trials."""
-    symbols = [_symbol(trial, style) for trial in trials]
+    symbols = [
+        style.symbol if trial.objective is not None else "x-thin" if trial.verdict in LOST else f"{style.symbol}-open"
+        for trial in trials
+    ]
     return trace(
         "markers",
         x,
@@ -177,12 +180,6 @@ def _marks(x: Sequence[float], trials: Sequence[TrialRow], style: Style, colour:
         marker={"size": 8, "symbol": symbols, "color": colour, "line": {"width": 1.4, "color": colour}},
         hovertemplate="%{customdata}<extra></extra>",
     )
-
-
-def _symbol(trial: TrialRow, style: Style) -> str:
-    if trial.objective is not None:
-        return style.symbol
-    return "x-thin" if trial.verdict in LOST else f"{style.symbol}-open"
 
 
 def _about(trial: TrialRow) -> str:

@@ -152,7 +152,7 @@ def head(comparison: Comparison) -> Cells:
 
 def cells(row: CandidateRow) -> Cells:
     """Return a candidate's cells below them."""
-    difference = row.difference
+    difference, time = row.difference, row.time_to_target
     count, share = words.unstable_runs(row)
     return (
         row.title,
@@ -165,14 +165,8 @@ def cells(row: CandidateRow) -> Cells:
         formats.size(row.peak_memory_bytes),
         formats.seconds(row.step_seconds),
         formats.device_time(row.device_hours),
-        words.speed_up(row) or _reached(row),
+        words.speed_up(row) or (f"{time.reached} of {time.n}" if time and not row.is_baseline else formats.UNKNOWN),
     )
-
-
-def _reached(row: CandidateRow) -> str:
-    """Return the number of seeds that reached the baseline's loss."""
-    target_time = row.time_to_target
-    return formats.UNKNOWN if target_time is None or row.is_baseline else f"{target_time.reached} of {target_time.n}"
 
 
 def _loss(row: CandidateRow) -> str:
