@@ -42,7 +42,10 @@ def references(experiment: ExperimentRecord, version: str, commit: str | None) -
     fields = (("title", "{AdaPM Bench}"), ("version", tex(version)))
     note = (("note", f"git commit {tex(commit)}"),) if commit else ()
     program = Reference(key="adapm-bench", kind="software", fields=fields + note)
-    citations = [program, _experiment(experiment), *map(reference, works)]
+    about = f"{experiment.kind} {experiment.id} of AdaPM Bench, specification sha256 {experiment.spec_hash}"
+    fields = (("title", f"{{{tex(experiment.name)}}}"), ("note", about))
+    itself = Reference(key=f"adapm-bench-{experiment.id}", kind="misc", fields=fields)
+    citations = [program, itself, *map(reference, works)]
     return tuple({citation.key: citation for citation in citations}.values())
 
 
@@ -66,12 +69,6 @@ def reference(work: str) -> Reference:
     return Reference(
         key=_key(authors, number[1] if number else year[1] if year else title), kind="misc", fields=tuple(fields)
     )
-
-
-def _experiment(experiment: ExperimentRecord) -> Reference:
-    note = f"{experiment.kind} {experiment.id} of AdaPM Bench, specification sha256 {experiment.spec_hash}"
-    fields = (("title", f"{{{tex(experiment.name)}}}"), ("note", note))
-    return Reference(key=f"adapm-bench-{experiment.id}", kind="misc", fields=fields)
 
 
 def _authors(names: str) -> str:

@@ -245,9 +245,6 @@ def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable
     def existing_id(experiment_id: str) -> str:
         return experiments.get(experiment_id).id  # a 404 must come before the stream has begun
 
-    def experiment_has_ended(experiment_id: str) -> bool:
-        return experiments.get(experiment_id).counts.done()
-
     @router.get("/events", response_class=EventSourceResponse)
     async def home_events(seen: Annotated[int | None, Depends(last_seen_version)]) -> AsyncIterator[ServerSentEvent]:
         async for event in changes(monitor.version, seen, ended=lambda: False, stopping=stopping):
@@ -257,8 +254,10 @@ def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable
     async def experiment_events(
         found: Annotated[str, Depends(existing_id)], seen: Annotated[int | None, Depends(last_seen_version)]
     ) -> AsyncIterator[ServerSentEvent]:
-        version, has_ended = partial(experiments.version, found), partial(experiment_has_ended, found)
-        async for event in changes(version, seen, ended=has_ended, stopping=stopping):
+        version = partial(experiments.version, found)
+        async for event in changes(
+            version, seen, ended=lambda: experiments.get(found).counts.done(), stopping=stopping
+        ):
             yield event
 
     return router

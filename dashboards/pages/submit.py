@@ -14,8 +14,18 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
-from dashboards.pages.submit_faults import ShownFault, form_faults, text_faults
-from dashboards.pages.submit_form import EMPTY, FIELDS, PRECISIONS, SHAPES, SubmitForm, fields_of, read_form
+from dashboards.pages.submit_form import (
+    EMPTY,
+    FIELDS,
+    PRECISIONS,
+    SHAPES,
+    ShownFault,
+    SubmitForm,
+    fields_of,
+    form_faults,
+    read_form,
+    text_faults,
+)
 from dashboards.render import missing_page, page, refused_page, visitor_id
 from optim import catalog
 from orchestrator.errors import ConflictError, NotFoundError, OrchestratorError
