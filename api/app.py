@@ -8,7 +8,7 @@ Everything that the routes know comes from the `Services` that `create_app` is g
 """
 
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 from fastapi import FastAPI
 
@@ -47,7 +47,6 @@ from dashboards.pages.routes import pages
 from orchestrator.services.composition import Services
 from orchestrator.studies.reports import Studies
 
-DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
 NOUNS = (experiments, runs, files, analysis, attempts, catalog, external_runs, keys, webhooks)
 """Below `/v1`, in the order in which OpenAPI lists them."""
@@ -67,7 +66,7 @@ def create_app(
     """
     app = FastAPI(
         title="AdaPM Bench",
-        version=_version(),
+        version=version("adapm-bench"),
         summary="Fair comparisons of memory-efficient LLM optimizers.",
         openapi_url="/v1/openapi.json",
         docs_url=None,  # FastAPI's pages load scripts from a CDN; routes/reference.py is ours
@@ -105,10 +104,3 @@ def create_app(
     app.add_middleware(MetricsMiddleware, meters=state.meters)
     app.openapi = document_with_access(app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to add to it
     return app
-
-
-def _version() -> str:
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "0+checkout"

@@ -133,16 +133,13 @@ def routes() -> Iterator[str]:
             guarded = find_route(method.upper(), path)
             row = (
                 f"`{method.upper()} {path}`",
-                _first_sentence(operation["description"]),
+                re.split(r"(?<=[.;:])\s", " ".join(operation["description"].split()), maxsplit=1)[0].rstrip(".;:")
+                + ".",
                 guarded.access.value if guarded else "admin",
             )
             by_tag.setdefault(operation["tags"][0], []).append(row)
     for tag, rows in by_tag.items():
         yield from (f"## {tag.capitalize()}", "", *_table(("operation", "what it does", "scope"), rows))
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.;:])\s", " ".join(text.split()), maxsplit=1)[0].rstrip(".;:") + "."
 
 
 def specifications() -> Iterator[str]:
@@ -164,7 +161,8 @@ def specifications() -> Iterator[str]:
             written[name] = fields
             required = part.get("required", ())
             rows = [
-                (f"`{field}`", _kind(definition), "required" if field in required else _field_default(definition),
+                (f"`{field}`", _kind(definition), "required" if field in required
+                 else "" if "$ref" in definition else _value(definition.get("default", "")),  # of a record: its section
                  definition.get("description", ""))
                 for field, definition in fields.items() if field not in shared and "const" not in definition
             ]  # fmt: skip
@@ -197,11 +195,6 @@ def _kind(field: Mapping[str, Any]) -> str:
     limits = [(sign, field[key]) for key, sign in signs.items() if key in field]
     bounds = [f"{sign} {limit:g}" for sign, limit in limits if abs(limit) < 1e6]  # others are there against typos
     return " ".join([str(field.get("type", "any")), ", ".join(bounds)]).strip()
-
-
-def _field_default(field: Mapping[str, Any]) -> str:
-    """Return the default in Markdown; that of a record stands in the record's own section."""
-    return "" if "$ref" in field else _value(field.get("default", ""))
 
 
 def _value(value: Any) -> str:

@@ -45,7 +45,12 @@ class Asset:
 @cache
 def asset(name: str) -> Asset:
     """Return the static file of that name; `KeyError` for any other."""
-    body = _body(name)
+    if name == "palette.css":
+        body = palette.stylesheet().encode()
+    elif name == PLOTLY or name in OWN:
+        body = (files("dashboards") / "static" / name).read_bytes()
+    else:
+        raise KeyError(name)
     suffix = name[name.rindex(".") :]
     return Asset(
         body=body,
@@ -84,11 +89,3 @@ def _answer(file: Asset, *, compressed: bool) -> Response:
     if compressed:
         return Response(file.gzipped_body, media_type=file.media_type, headers=headers | {"Content-Encoding": "gzip"})
     return Response(file.body, media_type=file.media_type, headers=headers)
-
-
-def _body(name: str) -> bytes:
-    if name == "palette.css":
-        return palette.stylesheet().encode()
-    if name == PLOTLY or name in OWN:
-        return (files("dashboards") / "static" / name).read_bytes()
-    raise KeyError(name)

@@ -58,11 +58,6 @@ OUR_ADDRESSES = re.compile(r'(?<= )(href|src|srcset|action|formaction|data-(?:ev
 """The beginnings of attributes that a browser asks this service by; text has no `"` in a page, but as `&#34;`."""
 
 
-def visitor() -> Visitor | None:
-    """Return the visitor."""
-    return VISITOR.get()
-
-
 def visitor_id() -> str | None:
     """Return the key of who looks; None if the service asks nobody who they are."""
     visitor = VISITOR.get()
@@ -128,18 +123,20 @@ def environment() -> Environment:
         "markdown": markdown,
         "note": note,
         "code_spans": code_spans,
+        "pluralize": pluralize,
+        "age": lambda moment: formats.age(moment, time.time()),
+        "pretty_json": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }
-    templates.filters["pluralize"] = pluralize
-    templates.filters["age"] = lambda moment: formats.age(moment, time.time())
-    templates.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
-    templates.globals |= {"view_choices": words.view_choices}
     templates.globals |= {
         "asset": assets.url,
         "plotly": assets.PLOTLY,
         "views": words,
+        "view_choices": words.view_choices,
         "measured": costs,
         "style": style,
+        "answers": answers,
+        "visitor": VISITOR.get,
+        "may_change": may_change,
+        "may_administer": may_administer,
     }
-    templates.globals |= {"answers": answers}
-    templates.globals |= {"visitor": visitor, "may_change": may_change, "may_administer": may_administer}
     return templates

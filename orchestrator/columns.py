@@ -60,7 +60,9 @@ class Columns:
 def columns_of(points: PointColumns | Iterable[Point], fields: Iterable[str] = FIELDS) -> Columns:
     """Return every field of some points, or some of their fields, as they come."""
     sent = points if isinstance(points, PointColumns) else PointColumns.from_points(points)
-    values = {name: _array(getattr(sent, name), len(sent)) for name in dict.fromkeys((STEP, *fields))}
+    missing = np.full(len(sent), np.nan)
+    sent_values = {name: getattr(sent, name) for name in dict.fromkeys((STEP, *fields))}
+    values = {name: missing if some is None else np.array(some, np.float64) for name, some in sent_values.items()}
     return Columns(step=values.pop(STEP), values=values)
 
 
@@ -121,10 +123,6 @@ def _extremes(values: Array, starts: NDArray[np.int64]) -> Iterator[NDArray[np.i
     for extreme in (np.minimum, np.maximum):
         hits = np.flatnonzero(values == extreme.reduceat(values, starts)[group])
         yield hits[_starts(group[hits])]
-
-
-def _array(values: Sequence[float | None] | None, count: int) -> Array:
-    return np.full(count, np.nan) if values is None else np.array(values, dtype=np.float64)
 
 
 def _range_indices(step: Array, count: int) -> NDArray[np.int64]:

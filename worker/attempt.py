@@ -115,10 +115,16 @@ def _carry_out(
         except (LeaseRevokedError, ServiceUnavailableError):
             raise  # nobody is there to be told
         except RunStoppedError as stop:
-            reporter.report_stop(stop.stopped)
+            reporter.finish(stop.stopped)
             return AttemptExit.STOPPED
-        except Exception as error:  # noqa: BLE001 - whatever breaks a run must reach the service in words
-            reporter.fail(describe_failure(error, clock.seconds()))
+        except Exception as error:
+            if isinstance(error, WorkerError):
+                logger.error("the run ends without a result: %s", error)
+                message = str(error)[:MESSAGE_CHARACTERS]
+            else:
+                logger.error("the run broke down", exc_info=error)
+                message = "".join(traceback.format_exception(error))[-MESSAGE_CHARACTERS:]
+            reporter.finish(Failure(kind=failure_kind(error), message=message, device_seconds=clock.seconds()))
             return AttemptExit.TERMINATED if isinstance(error, TerminatedError) else AttemptExit.FAILED
     forget_checkpoints(Path(assignment.run_folder))
     return AttemptExit.SUCCEEDED
@@ -152,17 +158,6 @@ def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: 
         retried_smaller=True,
         group=group,
     )
-
-
-def describe_failure(error: Exception, device_seconds: float) -> Failure:
-    """Return the failure of our own errors in their own words; of any other with the end of its traceback."""
-    if isinstance(error, WorkerError):
-        logger.error("the run ends without a result: %s", error)
-        message = str(error)[:MESSAGE_CHARACTERS]
-    else:
-        logger.error("the run broke down", exc_info=error)
-        message = "".join(traceback.format_exception(error))[-MESSAGE_CHARACTERS:]
-    return Failure(kind=failure_kind(error), message=message, device_seconds=device_seconds)
 
 
 def failure_kind(error: Exception) -> FailureKind:

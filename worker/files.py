@@ -97,7 +97,10 @@ def hold_lock(
         started = say_next = time.monotonic()
         while not try_lock(file):
             if (now := time.monotonic()) >= say_next:
-                on_wait(_describe_wait(file, path.stem, now - started))
+                file.seek(0)
+                holder, waited = file.read().strip() or "unknown", now - started
+                so_far = f", for {waited:.0f} s so far" if waited >= 1 else ""
+                on_wait(f"process {holder} is preparing {path.stem} or fetches it; waiting for it{so_far}")
                 say_next = now + SAY_SECONDS
             check_stop()
             time.sleep(LOOK_SECONDS)
@@ -114,10 +117,3 @@ def try_lock(file: IO[str] | int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _describe_wait(file: IO[str], subject: str, waited_seconds: float) -> str:
-    file.seek(0)
-    holder = file.read().strip() or "unknown"
-    so_far = f", for {waited_seconds:.0f} s so far" if waited_seconds >= 1 else ""
-    return f"process {holder} is preparing {subject} or fetches it; waiting for it{so_far}"

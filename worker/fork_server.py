@@ -275,7 +275,12 @@ class _ForkServer:
             server = os.getpid()
             process = os.fork()
             if process == 0:
-                _end_with(server)
+                # It ends with its parent, if the system can: a process that nobody ends would train on for nobody. Its
+                # heartbeats are refused anyway.
+                with contextlib.suppress(OSError, AttributeError):
+                    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() != server:  # it ended before it was asked to take this one with it
+                    os._exit(1)
                 self._become(request, connection, outputs)
         except (OSError, ValueError, TypeError) as error:
             _send(connection, refused=str(error))
@@ -352,15 +357,6 @@ def _execute(request: ForkRequest) -> str:
 def _send(connection: socket.socket, **fields: Any) -> None:
     with contextlib.suppress(OSError):  # its actor has gone
         connection.sendall(json.dumps(fields).encode() + b"\n")
-
-
-def _end_with(parent: int) -> None:
-    """End this process with its parent, if the system can: a process that nobody ends would train on for nobody. Its
-    heartbeats are refused anyway."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before it was asked to take this one with it
-        os._exit(1)
 
 
 def _is_alive(process: int) -> bool:

@@ -123,9 +123,13 @@ def run(
     """
     clock, termination, group = clock or DeviceClock(), termination or Termination(), group or ProcessGroup()
     check_stop = partial(_check_stop, reporter, termination, clock, checkpoint)
+    uploading: CheckpointUploads | AbstractContextManager[None] = nullcontext()
+    if (remote := folders.remote_checkpoints) is not None and group.is_rank_zero:
+        logs = RemoteLogs(remote.folder.url, folders.run_folder, folders.attempt)
+        uploading = CheckpointUploads(remote, reporter.checkpoint, logs.copy)
     with (
         termination,
-        _checkpoint_uploads(folders, reporter, group) as uploads,
+        uploading as uploads,
         configured_device(spec.resources, group) as device,
         UsageMeter((memory := MemoryMeter(device)).nvml) as usage,
     ):
@@ -151,32 +155,18 @@ def run(
             initial_weights_sha256=weights.sha256 if weights else None,
             copied=uploads.offer if uploads else None,
         )
-        _bring_checkpoint(folders, context, check_stop)
+        # The newest checkpoint that counts, on this machine's disk, where all ranks then look for it together.
+        if group.is_rank_zero:
+            context.checkpoints.drop_overtaken_checkpoints(folders.counted_steps)
+            if remote is not None:
+                fetch_newest_checkpoint(remote, context.checkpoints, folders.counted_steps, check_stop)
+        group.broadcast(0)
         # No name holds the execution: nothing of it is on the device any more while the result is delivered.
         result = _Execution(spec, data, weights, context, micro_batch_sequences).execute(
             checkpoint, retried_smaller=retried_smaller
         )
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
-
-
-def _checkpoint_uploads(
-    folders: Folders, reporter: Reporter, group: ProcessGroup
-) -> CheckpointUploads | AbstractContextManager[None]:
-    """Return the uploads to the remote folder; None if there is none, or another process copies checkpoints there."""
-    if (remote := folders.remote_checkpoints) is None or not group.is_rank_zero:
-        return nullcontext()
-    logs = RemoteLogs(remote.folder.url, folders.run_folder, folders.attempt)
-    return CheckpointUploads(remote, reporter.checkpoint, logs.copy)
-
-
-def _bring_checkpoint(folders: Folders, context: TrainingContext, check_stop: Callable[[], None]) -> None:
-    """Have the newest checkpoint that counts on this machine's disk, where all ranks then look for it together."""
-    if context.group.is_rank_zero:
-        context.checkpoints.drop_overtaken_checkpoints(folders.counted_steps)
-        if folders.remote_checkpoints is not None:
-            fetch_newest_checkpoint(folders.remote_checkpoints, context.checkpoints, folders.counted_steps, check_stop)
-    context.group.broadcast(0)
 
 
 def _materials(

@@ -56,8 +56,6 @@ TABLE = {
     GET /experiments/{experiment_id}/events                          stream
     GET /experiments/{experiment_id}/figures/{name}.{form}           heavy
     GET /experiments/{experiment_id}/table.{suffix}                  heavy
-    GET /external
-    GET /external/{experiment_id}
     GET /fits                                                        whole
     GET /fits/figures/{name}.{form}                                  heavy
     GET /memory

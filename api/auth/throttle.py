@@ -36,10 +36,6 @@ class Throttle:
 
     def wait(self, name: str) -> int | None:
         """Return the seconds until `take` would succeed, without taking a token."""
-        tokens = self._refill(name).tokens
-        return None if tokens >= 1 else max(math.ceil((1 - tokens) / self.a_second), 1)
-
-    def _refill(self, name: str) -> _Bucket:
         now = self._clock()
         bucket = self._buckets.get(name)
         if bucket is None:
@@ -47,7 +43,7 @@ class Throttle:
             bucket = self._buckets[name] = _Bucket(tokens=self.burst, filled_at=now)
         bucket.tokens = min(bucket.tokens + (now - bucket.filled_at) * self.a_second, self.burst)
         bucket.filled_at = now
-        return bucket
+        return None if bucket.tokens >= 1 else max(math.ceil((1 - bucket.tokens) / self.a_second), 1)
 
     def _make_room(self, now: float) -> None:
         if len(self._buckets) < MOST_BUCKETS:

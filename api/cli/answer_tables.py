@@ -53,7 +53,10 @@ class Leaderboard:
     comparison: Comparison
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        titles = self._titles()
+        time = formats.device_time_title(self.comparison.device).lower().replace(" ", "\n", 1)
+        figures = ("state", "lost\nruns", "peak memory", "step\n(opt.)", time)
+        delta = f"Δ to {self.comparison.baseline[:16]}"
+        titles = ["candidate", "lr", "validation loss", delta, *figures, "runs"]
         for count in range(len(titles), LEAST_COLUMNS - 1, -1):
             table = self._table(titles[:count])
             # As wide as it would like to be, which a narrow console's own measure would hide.
@@ -62,12 +65,6 @@ class Leaderboard:
         yield table
         if left_out := [title.replace("\n", " ") for title in titles[count:]]:
             yield Text(f"not shown in this narrow terminal: {', '.join(left_out)}; --json has all", style="dim")
-
-    def _titles(self) -> list[str]:
-        delta = f"Δ to {self.comparison.baseline[:16]}"
-        time = formats.device_time_title(self.comparison.device).lower().replace(" ", "\n", 1)
-        figures = ("state", "lost\nruns", "peak memory", "step\n(opt.)", time)
-        return ["candidate", "lr", "validation loss", delta, *figures, "runs"]
 
     def _table(self, titles: list[str]) -> RichTable:
         rows = self.comparison.rows

@@ -68,7 +68,9 @@ def runs_table(runs: Iterable[RunRecord]) -> RenderableType:
             f"{run.step}/{run.steps_total}",
             formats.loss(run.last_train_loss),
             formats.loss(run.last_val_loss),
-            reason_text(run),
+            run.damaged
+            or (run.result.verdict_reason if run.result and run.outcome() is not Outcome.FINISHED else run.reason)
+            or "",
         )
         for run in runs
     ]
@@ -89,15 +91,6 @@ def steps_text(experiment: Listed) -> str:
         return formats.UNKNOWN
     steps_done, total = experiment.progress.steps_done, experiment.progress.steps_total
     return f"{steps_done:,}/{total:,} ({formats.percent(steps_done / total if total else None)})"
-
-
-def reason_text(run: RunRecord) -> str:
-    """Return the reason of a run's state; empty for a finished one."""
-    if run.damaged:
-        return run.damaged
-    if run.result is None or run.outcome() is Outcome.FINISHED:
-        return run.reason or ""
-    return run.result.verdict_reason
 
 
 def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> RenderableType:

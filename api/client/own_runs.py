@@ -66,13 +66,15 @@ def start_run(
     keep nothing. Where only srun or mpirun say which process it is, each logs, and the judgement takes the first of
     those with the same candidate, rate and seed.
     """
+    # By which a launcher says that this is not the first of its processes.
+    ranks = {name: os.environ.get(name, "") for name in RANK_VARIABLES}
     header = valid_header(
         experiment=experiment,
         candidate=candidate,
         lr=None if lr is None else float(lr),
         seed=None if seed is None else int(seed),
         workload=workload,
-        config={**_process_settings(), **(config or {})},
+        config={name: int(rank) for name, rank in ranks.items() if rank.isdecimal() and int(rank)} | {**(config or {})},
         tags=tuple(tags),
         started_at=time.time(),
     )
@@ -94,12 +96,6 @@ def valid_header(*, config: Mapping[str, Any], **fields: Any) -> RunHeader:
         raise ValueError(f"{'.'.join(map(str, fault['loc']))}={str(fault['input'])[:200]!r}: {fault['msg']}") from None
     except RecursionError:
         raise ValueError("config is nested too deeply, or holds itself") from None
-
-
-def _process_settings() -> dict[str, Any]:
-    """Return the variable by which a launcher says that this is not the first of its processes."""
-    values = {name: os.environ.get(name, "") for name in RANK_VARIABLES}
-    return {name: int(value) for name, value in values.items() if value.isdecimal() and int(value)}
 
 
 def _is_first_process() -> bool:

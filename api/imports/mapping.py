@@ -159,7 +159,10 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
     """Return the run under our names, with all that its source says kept in its configuration. Raises `SourceError`,
     and nothing else whatever the source says."""
     with reading(run.name, f"a run of {source}"):
-        points, notes = _joined_points(run, mapping)
+        sessions = [list(_points(session, run, mapping)) for session in run.sessions]
+        counts_steps = run.counts_steps and mapping.fields.get("step") not in run.metrics
+        points, joining = join_sessions(sessions, counts_steps=counts_steps)
+        notes = [*run.notes, *joining, *check_collisions(run.name, points)]
         logged_at = [point.at for point in run.points if 0 < point.at < math.inf]
         facts = {"name": run.name, **run.facts, "map": dict(mapping.fields), "notes": notes}
         header = valid_header(
@@ -197,14 +200,6 @@ def _own_fields(run: SourceRun, mapping: FieldMapping, default_experiment: str) 
     return {"experiment": default_experiment} | {
         name: _number(value) if name in ("lr", "seed") else str(value).strip() for name, value in values.items()
     }
-
-
-def _joined_points(run: SourceRun, mapping: FieldMapping) -> tuple[list[SourcePoint], list[str]]:
-    """Return the points of all sessions under our names, and in a sentence each what was done for it."""
-    sessions = [list(_points(session, run, mapping)) for session in run.sessions]
-    counts_steps = run.counts_steps and mapping.fields.get("step") not in run.metrics
-    points, notes = join_sessions(sessions, counts_steps=counts_steps)
-    return points, [*run.notes, *notes, *check_collisions(run.name, points)]
 
 
 def _points(points: Iterable[SourcePoint], run: SourceRun, mapping: FieldMapping) -> Iterator[SourcePoint]:

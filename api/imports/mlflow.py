@@ -26,7 +26,11 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         raise SourceError("this needs MLflow; run: pip install mlflow-skinny") from error
     for store in request.places:
         with reading(store, "a store of MLflow's"), _address(store) as address:
-            yield from _read_store(MlflowClient(address), request.only.get("project", "*"))
+            client, project = MlflowClient(address), request.only.get("project", "*")
+            experiments = _pages(client.search_experiments)
+            names = {found.experiment_id: found.name for found in experiments if fnmatchcase(found.name, project)}
+            for run in _pages(partial(client.search_runs, [*names])) if names else ():
+                yield _run(client, run, names[run.info.experiment_id])
 
 
 @contextmanager
@@ -49,14 +53,6 @@ def _address(address: str) -> Iterator[str]:
             yield Path(folder).as_uri()
     else:
         raise SourceError(f"{address} does not exist; name a folder, a database, or an address: http://…, sqlite:///…")
-
-
-def _read_store(client: Any, project: str) -> Iterator[SourceRun]:
-    experiments = _pages(client.search_experiments)
-    names = {found.experiment_id: found.name for found in experiments if fnmatchcase(found.name, project)}
-    if names:
-        for run in _pages(partial(client.search_runs, [*names])):
-            yield _run(client, run, names[run.info.experiment_id])
 
 
 def _pages(search: Callable[..., Any]) -> Iterator[Any]:

@@ -13,6 +13,7 @@ logger writes it, is the configuration.
 import csv
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -296,7 +297,12 @@ def _choose_layout(table: _Table, requested_names: set[str], requested_step: str
         )  # fmt: skip
     varied = [by_setting[name] for name in VARIED_COLUMNS if name in by_setting and by_setting[name] not in runs]
     rates = [name for name in varied if name in map(by_setting.get, RATE_NAMES)]
-    constant = [name for name in varied if _is_constant_per_run(table.rows, runs, name)]
+    cells = defaultdict[tuple[Cell, ...], set[Cell]](set)  # of each run and column
+    for row in table.rows:
+        for name in varied:
+            cells[*(row[column] for column in runs), name].add(row[name])
+    changing = {key[-1] for key, found in cells.items() if len(found) > 1 or None in found}
+    constant = [name for name in varied if name not in changing]
     epochs = [row[step] for row in table.rows] if step is not None and step.lower() == "epoch" else []
     if any(isinstance(cell, float) and math.isfinite(cell) and not cell.is_integer() for cell in epochs):
         step = None  # it counts in parts: then it is a metric, and steps are numbered
@@ -323,14 +329,6 @@ def _choose_layout(table: _Table, requested_names: set[str], requested_step: str
         part=part,
         state=state,
     )
-
-
-def _is_constant_per_run(rows: Sequence[Row], runs: Sequence[str], name: str) -> bool:
-    """Return whether a column has one value in each run."""
-    values_by_run: dict[tuple[Cell, ...], set[Cell]] = {}
-    for row in rows:
-        values_by_run.setdefault(tuple(row[column] for column in runs), set()).add(row[name])
-    return all(len(cells) == 1 and None not in cells for cells in values_by_run.values())
 
 
 def _repeat_steps(rows: Sequence[Row], runs: Sequence[str], step: str) -> bool:

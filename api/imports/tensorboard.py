@@ -115,20 +115,16 @@ def _read_event(event: Message, folder: SourceRun) -> None:
                         for start in messages(content, 3):
                             folder.config |= dict(_hyperparameters(start))
             elif number is not None:
-                _add_value(folder.sessions[-1], moment, step, tag, number)
+                session = folder.sessions[-1]
+                last = session[-1] if session else None
+                if last is not None and last.step == step and tag not in last.metrics:
+                    last.metrics[tag] = number
+                elif step >= 0:
+                    session.append(SourcePoint(at=moment, step=step, metrics={tag: number}))
             elif tensors and (strings := texts(tensors[-1], 8)):
                 folder.facts.setdefault("texts", {})[tag] = "\n".join(strings)
             else:
                 folder.not_numbers.add(tag)
-
-
-def _add_value(session: list[SourcePoint], moment: float, step: int, tag: str, value: float) -> None:
-    """Add to the last point where that is of the same step, and has no such tag yet."""
-    last = session[-1] if session else None
-    if last is not None and last.step == step and tag not in last.metrics:
-        last.metrics[tag] = value
-    elif step >= 0:
-        session.append(SourcePoint(at=moment, step=step, metrics={tag: value}))
 
 
 def _hyperparameters(start: Message) -> Iterator[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from api.client.messages import ClientError
 from api.client.own_runs import MOST_METRICS
 from api.client.spool import batches
 from api.imports.mapping import MappedRun
-from orchestrator.external_runs import MOST_VALUES, ExternalRun, RunHeader, SpoolLine
+from orchestrator.external_runs import MOST_VALUES, ExternalRun, SpoolLine
 
 Values = dict[str, dict[int, float]]
 """The values by metric and step."""
@@ -49,7 +49,14 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
         if error.status != 404:
             raise
     if run.is_numbered:  # it keeps the number that it was first sent with, which no other run gets
-        seed = _unused_seed(client, header) if stored_run is None else stored_run.seed
+        seed = None if stored_run is None else stored_run.seed
+        if stored_run is None:  # or the next number: files that are added may change the order
+            experiment, candidate = (
+                json.dumps(name, ensure_ascii=False) for name in (header.experiment, header.candidate)
+            )
+            run_filter = f"experiment = {experiment} and candidate = {candidate}"
+            used = {row.values["seed"] for row in client.run_table(where=run_filter, columns=("seed",))}
+            seed = next(number for number in count(header.seed or 0) if number not in used)
         header = header.model_copy(update={"seed": seed, "config": {**header.config, "seed": str(seed)}})
     values: Values = {}
     if stored_run is not None:
@@ -67,7 +74,13 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
         header = header.model_copy(update={"workload": header.workload or stored_run.workload})
         lines = _new_lines(run, {})
     new_values = sum(len(line.metrics) for line in lines)
-    if stored_run is None or went_back or stored_run.state != run.state or not _has_settings(stored_run, header):
+    has_all = stored_run is not None and (
+        stored_run.state == run.state
+        and all(stored_run.config.get(name) == value for name, value in header.config.items())
+        and {*header.tags} <= {*stored_run.tags}
+        and header.workload in (None, stored_run.workload)
+    )
+    if went_back or not has_all:
         moment = run.ended_at if stored_run is None or went_back else max(run.ended_at, time.time())
         lines.append(SpoolLine(at=moment, state=run.state))
     if lines:
@@ -85,15 +98,6 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
         replaced_values=replaced,
         went_back=went_back,
     )
-
-
-def _unused_seed(client: Client, header: RunHeader) -> int:
-    """Return the run's number, or the next one that no run of its candidate has: files that are added may change the
-    order."""
-    experiment, candidate = (json.dumps(name, ensure_ascii=False) for name in (header.experiment, header.candidate))
-    run_filter = f"experiment = {experiment} and candidate = {candidate}"
-    used = {row.values["seed"] for row in client.run_table(where=run_filter, columns=("seed",))}
-    return next(number for number in count(header.seed or 0) if number not in used)
 
 
 def _metric_groups(run: ExternalRun) -> Iterator[list[str]]:
@@ -140,13 +144,4 @@ def _went_back(run: MappedRun, stored_values: Values, new: Iterable[SpoolLine]) 
         and any(step > first_new[name] and (name, step) not in values for step in steps)
         for name, steps in stored_values.items()
         if steps
-    )
-
-
-def _has_settings(run: ExternalRun, header: RunHeader) -> bool:
-    """Return whether the service has all that the source says of a run beside its figures."""
-    return (
-        all(run.config.get(name) == value for name, value in header.config.items())
-        and {*header.tags} <= {*run.tags}
-        and header.workload in (None, run.workload)
     )

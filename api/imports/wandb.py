@@ -51,19 +51,15 @@ def read(request: ReadRequest) -> Iterator[SourceRun]:
         for session in later:
             run.add(session)
         run.name = (later or [run])[-1].name or run.facts["id"]
-        _add_summary(run)
+        # Into the last step goes what a run has in its summary alone, as a loss that was taken once it had ended.
+        logged_names = {name for point in run.points for name in point.metrics}
+        # The lowest value of a logged metric, say, is in a mapping under the metric's name.
+        summary = {name: value for name, value in run.facts.get("summary", {}).items() if name not in logged_names}
+        metrics = {name: value for name, value in split_metrics(summary, set()).items() if name not in logged_names}
+        last = max(run.sessions[-1], key=attrgetter("step"), default=None)
+        if metrics and last is not None:
+            run.sessions[-1].append(replace(last, metrics=metrics))
         yield run
-
-
-def _add_summary(run: SourceRun) -> None:
-    """Add to the last step what a run has in its summary alone, as a loss that was taken once it had ended."""
-    logged_names = {name for point in run.points for name in point.metrics}
-    # The lowest value of a logged metric, say, is in a mapping under the metric's name.
-    summary = {name: value for name, value in run.facts.get("summary", {}).items() if name not in logged_names}
-    metrics = {name: value for name, value in split_metrics(summary, set()).items() if name not in logged_names}
-    last = max(run.sessions[-1], key=attrgetter("step"), default=None)
-    if metrics and last is not None:
-        run.sessions[-1].append(replace(last, metrics=metrics))
 
 
 def _records(path: Path) -> Iterator[bytes]:

@@ -63,7 +63,16 @@ class AuthenticationMiddleware(HttpMiddleware):
         except OrchestratorError as error:
             answer = problem_response(503, "store-unavailable", str(error), headers={"Retry-After": "1"})
         key = caller_of(scope).key
-        visit = VISITOR.set(None if key is None else _visitor(key))
+        visit = VISITOR.set(
+            None
+            if key is None
+            else Visitor(
+                label=key.label,
+                may_change=key.scope.covers(KeyScope.SUBMITTER),
+                key_id=key.id,
+                is_admin=key.scope.covers(KeyScope.ADMIN),
+            )
+        )
         send_answer = send if key is None else self._keep_private(scope, send)
         try:
             await (self.app if answer is None else negotiate(answer, scope))(scope, receive, send_answer)
@@ -180,15 +189,6 @@ def _ask_for_key(scope: Scope, headers: Headers, secret: PresentedSecret | None)
     else:
         kind, detail = "key-refused", f"This key opens nothing here; it is unknown, revoked or expired: {WAY_IN}."
     raise RefusedError(401, kind, detail, {"WWW-Authenticate": "Bearer"})
-
-
-def _visitor(key: KeyRecord) -> Visitor:
-    return Visitor(
-        label=key.label,
-        may_change=key.scope.covers(KeyScope.SUBMITTER),
-        key_id=key.id,
-        is_admin=key.scope.covers(KeyScope.ADMIN),
-    )
 
 
 def _scope_refusal(scope: Scope, key: KeyRecord, needed: KeyScope, *, is_known: bool) -> RefusedError:

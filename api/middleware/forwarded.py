@@ -31,8 +31,12 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)  # type: ignore[arg-type]
             return
-        root = self._forwarded_prefix(scope)
-        if root is None:  # a proxy that sends no header may leave the path on
+        # Not one that could lead to another host, and from trusted proxies alone.
+        prefix = Headers(scope=scope).get("x-forwarded-prefix", "").rstrip("/")
+        client = scope.get("client")
+        if (client[0] if client else None) in self.trusted_hosts and re.fullmatch(ROOT_PATH_PATTERN, prefix):
+            root = prefix
+        else:  # a proxy that sends no header may leave the path on
             root, prefix = self.root_path, f"{unquote(self.root_path)}/"
             if root and f"{scope['path']}/".startswith(prefix):
                 scope["path"] = f"/{scope['path'][len(prefix) :]}"
@@ -49,11 +53,3 @@ class ForwardedMiddleware(ProxyHeadersMiddleware):
             await super().__call__(scope, receive, send_below)  # type: ignore[arg-type]
         finally:
             ROOT_PATH.reset(token)
-
-    def _forwarded_prefix(self, scope: Scope) -> str | None:
-        """Return the path that a trusted proxy names; None if none does, or where it could lead to another host."""
-        client = scope.get("client")
-        if (client[0] if client else None) not in self.trusted_hosts:
-            return None
-        prefix = Headers(scope=scope).get("x-forwarded-prefix", "").rstrip("/")
-        return prefix if re.fullmatch(ROOT_PATH_PATTERN, prefix) else None

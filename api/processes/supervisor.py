@@ -107,8 +107,14 @@ class Supervisor:
             self._start(child)
         self._watcher = Repeating("supervisor", 0.2, self._watch)
         self._watcher.start()
+        deadline = time.monotonic() + READY_SECONDS
         try:
-            self._wait_until_ready()
+            while not answers(self.url):
+                self.check()
+                if time.monotonic() > deadline:
+                    logs = self._folder / "logs"
+                    raise ServiceError(f"the service did not answer within {READY_SECONDS:.0f} s; see {logs}")
+                time.sleep(0.1)
         except BaseException:
             self.stop()
             raise
@@ -209,15 +215,6 @@ class Supervisor:
             end_leftovers(self._folder)
         except OrchestratorError as error:
             self._say(str(error))
-
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + READY_SECONDS
-        while time.monotonic() < deadline:
-            self.check()
-            if answers(self.url):
-                return
-            time.sleep(0.1)
-        raise ServiceError(f"the service did not answer within {READY_SECONDS:.0f} s; see {self._folder / 'logs'}")
 
     @staticmethod
     def _end(child: _Child, seconds: float) -> None:

@@ -24,7 +24,11 @@ def drive() -> None:
     """Drive the sweep that the first line of the standard input names; end at once when that input does."""
     keep_standard_streams()
     configure_logs("sweep")
-    order = DriverOrder(**json.loads(_first_line()))
+    # Unbuffered: what follows the line belongs to the thread that waits for the end of the input.
+    line = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False).readline()  # noqa: SIM115  # stays open
+    if not line:
+        raise SystemExit("no order came on the standard input; `adapm-bench up` starts this process")
+    order = DriverOrder(**json.loads(line))
     stop_with_parent(lambda: os._exit(0))
     database = Database(order.database_url)
     connect_to_ray(order.ray_address)
@@ -37,17 +41,6 @@ def drive() -> None:
         sys.stdout.flush()
         os._exit(1)
     os._exit(0)  # Ray's own ending takes a second, and there is nothing left to tell
-
-
-def _first_line() -> bytes:
-    """Return the line, byte by byte: what follows belongs to the thread that waits for the end of the input."""
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(sys.stdin.fileno(), 1)
-        if not byte:
-            raise SystemExit("no order came on the standard input; `adapm-bench up` starts this process")
-        line += byte
-    return line
 
 
 if __name__ == "__main__":

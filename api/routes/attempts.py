@@ -101,10 +101,10 @@ def finish(lease: Lease, state: State, result: Result) -> None:
 @router.post("/stopped", status_code=204)
 def report_stop(lease: Lease, state: State, stopped: Stopped) -> None:
     """The worker obeyed cancel or pause."""
-    state.services.attempts.record_stop(*lease, stopped)
+    state.services.attempts.finish(*lease, stopped)
 
 
 @router.post("/fail", status_code=204)
 def fail(lease: Lease, state: State, failure: Failure) -> None:
     """The attempt broke down: another one follows, or the run has failed."""
-    state.services.attempts.fail(*lease, failure)
+    state.services.attempts.finish(*lease, failure)

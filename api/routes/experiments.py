@@ -178,7 +178,14 @@ async def stream(
     try:
         async for version in new_versions(read_version, last_event_id, stopping=state.stopping):
             record = await run_in_threadpool(state.services.experiments.get_any, known.id)
-            yield _change_event(record, version)
+            change = ExperimentChange(
+                experiment_id=record.id,
+                version=version,
+                done=record.counts.done(),
+                counts=record.counts,
+                progress=record.progress,
+            )
+            yield ServerSentEvent(event="changed", id=str(version), data=change)
     except OrchestratorError:
         return  # deleted, or the store is away: the stream ends, and the listener connects again by itself
 
@@ -244,14 +251,3 @@ def apply(experiment_id: ExperimentIdPath, action: RunAction, state: State) -> A
     """Cancel or pause every unfinished run, resume every paused one, or retry every failed or cancelled one. Training
     runs write a checkpoint before they stop; repeating the request changes nothing."""
     return state.services.experiments.apply(experiment_id, action)
-
-
-def _change_event(record: AnyExperiment, version: int) -> ServerSentEvent:
-    change = ExperimentChange(
-        experiment_id=record.id,
-        version=version,
-        done=record.counts.done(),
-        counts=record.counts,
-        progress=record.progress,
-    )
-    return ServerSentEvent(event="changed", id=str(version), data=change)

@@ -25,7 +25,11 @@ def reference(request: Request) -> HTMLResponse:
                 "method": method.upper(),
                 "path": path,
                 "text": details.get("description", ""),
-                "parameters": [_parameter(parameter) for parameter in details.get("parameters", ())],
+                "parameters": [
+                    f"{parameter['in']} {parameter['name']}, {'required' if parameter.get('required') else 'optional'}"
+                    + (f": {text}" if (text := parameter.get("description")) else "")
+                    for parameter in details.get("parameters", ())
+                ],
                 "body": details.get("requestBody"),
                 "answers": details["responses"],
                 "examples": list(_examples(details.get("requestBody", {}), records)),
@@ -33,12 +37,6 @@ def reference(request: Request) -> HTMLResponse:
             nouns.setdefault(details["tags"][0], []).append(operation)
     page = environment().get_template("service/reference.html")
     return HTMLResponse(below_root(page.render(nouns=nouns, records=records, record_names=_record_names)))
-
-
-def _parameter(parameter: dict[str, Any]) -> str:
-    needed = "required" if parameter.get("required") else "optional"
-    text = parameter.get("description", "")
-    return f"{parameter['in']} {parameter['name']}, {needed}" + (f": {text}" if text else "")
 
 
 def _record_names(schema: Any) -> list[str]:

@@ -111,7 +111,8 @@ class Reader:
         self._snapshot_at = lru_cache(MAX_SNAPSHOTS)(self._read_snapshot)
         self._brief_at = lru_cache(MAX_BRIEFS)(self._read_brief)
         self._judged_at = lru_cache(MAX_BRIEFS)(self._read_judged)
-        self._law_at = lru_cache(MAX_LAWS)(self._read_law)
+        # The states are those of the experiments, whose law changes with them.
+        self._law_at = lru_cache(MAX_LAWS)(lambda ids, sizes, _states: self.analysis.fit(ids, predict=sizes))
         self._ended: dict[str, Series] = {}
 
     def snapshot(self, experiment_id: str, cell: str = "", *, baseline: str = "") -> Snapshot:
@@ -180,10 +181,6 @@ class Reader:
                 logged_series = self.external_runs.series(run.record.id, (*fields, *USUAL_METRICS))
                 columns = external_columns(logged_series, fields)
                 yield run, columns, external_series(columns, ended=run.ended)
-
-    def _read_law(self, ids: Sequence[str], sizes: Sequence[str], states: tuple[tuple[int, int], ...]) -> FitReport:
-        """`states`: of the experiments, whose law changes with them."""
-        return self.analysis.fit(ids, predict=sizes)
 
     def _read_brief(self, experiment_id: str, version: int) -> Brief:
         experiment = self.experiments.get(experiment_id)

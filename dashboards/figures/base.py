@@ -63,7 +63,9 @@ def bytes_axis(high: float, low: float = 0.0) -> dict[str, Any]:
     `500MB`."""
     step = round_step(max(high - low, 1.0) / MOST_BYTE_TICKS)
     ticks = [step * index for index in range(math.ceil(low / step), math.ceil(high / step) + 1)]
-    return {"tickvals": ticks, "ticktext": [_round_size(tick) for tick in ticks]}
+    units = [formats.size(tick).partition(" ")[2] for tick in ticks]
+    names = [f"{tick / BYTES[unit]:g} {unit}" if tick else "0" for tick, unit in zip(ticks, units, strict=True)]
+    return {"tickvals": ticks, "ticktext": names}
 
 
 def percent_ticks(step: float) -> dict[str, Any]:
@@ -76,11 +78,6 @@ def round_step(bound: float) -> float:
     """Return the smallest of 1, 2 and 5 times a power of ten that is at least `bound`."""
     base = 10.0 ** math.floor(math.log10(bound))
     return next(base * digit for digit in (1, 2, 5, 10) if base * digit >= bound)
-
-
-def _round_size(value: float) -> str:
-    unit = formats.size(value).partition(" ")[2]
-    return f"{value / BYTES[unit]:g} {unit}" if value else "0"
 
 
 def plain(text: str) -> str:

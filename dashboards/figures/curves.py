@@ -141,18 +141,13 @@ def _loss_bounds(seeds: Sequence[Series], view: ViewState, end: float) -> tuple[
     return max(low - margin, 0.5 * low) if low > 0 else low - margin, high + margin
 
 
-def _best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
-    """Return the candidate's best learning rate; before its first result, the one whose run has come furthest."""
-    if row.best_lr is not None:
-        return row.best_lr
-    candidate_runs = [run for run in runs if run.candidate == row.candidate]
-    return max(candidate_runs, key=lambda run: run.step).lr if candidate_runs else None
-
-
 def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
     """Yield a curve for each candidate in view; points of the others are not read."""
     for row in snapshot.comparison.rows:
-        lr = _best_rate(row, snapshot.runs)
+        lr = row.best_lr
+        if lr is None:  # before its first result, that of the run that has come furthest
+            candidate_runs = [run for run in snapshot.runs if run.candidate == row.candidate]
+            lr = max(candidate_runs, key=lambda run: run.step).lr if candidate_runs else None
         if row.candidate not in view.hidden and lr is not None:
             yield Curve(
                 candidate=row.candidate,

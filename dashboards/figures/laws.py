@@ -54,7 +54,9 @@ def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden
     curves = [point.loss for fit in fits for curve in fit.curves for point in curve.points]
     losses = [point.loss for fit in fits for point in fit.points] + [estimate.value for estimate in predicted]
     measured = [Estimate(value=point.loss, low=point.low, high=point.high) for fit in fits for point in fit.points]
-    losses += [end for estimate in (*measured, *predicted, *curves) for end in _near_ends(estimate)]
+    # An interval that would squeeze everything else ends at the border, in an arrow.
+    ends = ((loss.value, end) for loss in (*measured, *predicted, *curves) for end in (loss.low, loss.high))
+    losses += [end for value, end in ends if end and 0.5 * value < end < 2 * value]
     _log_axis(layout["yaxis"], losses, lambda value: f"{value:.3g}", margin=0.12)
     if any(fit.points for fit in fits):
         say_above(layout, _key(fits, data), KEY_LETTERS, theme)
@@ -162,12 +164,6 @@ def _axis(report: FitReport) -> int:
 
 def _size_on_axis(point: ScalingPoint | Prediction, axis: int) -> int:
     return (point.parameters, point.tokens)[axis]
-
-
-def _near_ends(loss: Estimate) -> list[float]:
-    """Return the ends of an interval that would not squeeze everything else; the others end at the border in an
-    arrow."""
-    return [end for end in (loss.low, loss.high) if end and 0.5 * loss.value < end < 2 * loss.value]
 
 
 def _log_axis(axis: dict[str, Any], values: Sequence[float], text: Any, *, margin: float = 0.06) -> None:

@@ -67,8 +67,13 @@ def memory_breakdown(
 
 def breakdowns(comparison: Comparison, runs: Sequence[RunRecord]) -> list[tuple[CandidateRow, MemoryBreakdown]]:
     """Return the same as a table's rows, in the order of the leaderboard."""
-    peaks = [(row, _highest(row, runs)) for row in comparison.rows]
-    return [(row, peak) for row, peak in peaks if peak is not None]
+    highest = []
+    for row in comparison.rows:
+        chosen = best.run_ids if (best := row.best()) else ()
+        results = (run.result for run in runs if run.id in chosen and run.result is not None)
+        if peaks := [result.memory_breakdown for result in results if result.memory_breakdown is not None]:
+            highest.append((row, max(peaks, key=lambda peak: peak.peak_bytes)))
+    return highest
 
 
 def _part(
@@ -77,10 +82,3 @@ def _part(
     """Return a part of every bar: grey, except for the optimizers' state."""
     colour = colours if name == STATE else NEUTRALS[name][int(theme == "dark")]
     return horizontal_bars(rows, sizes, colour, name=name, hovertemplate=f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>")
-
-
-def _highest(row: CandidateRow, runs: Sequence[RunRecord]) -> MemoryBreakdown | None:
-    best = row.best()
-    chosen = frozenset(best.run_ids if best else ())
-    peaks = [run.result.memory_breakdown for run in runs if run.id in chosen and run.result is not None]
-    return max((peak for peak in peaks if peak is not None), key=lambda peak: peak.peak_bytes, default=None)

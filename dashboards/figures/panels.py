@@ -90,7 +90,8 @@ def panel_lines(reader: Reader, runs: Iterable[AnyRun], panel: Panel, styles: Ma
     for run, columns, whole in reader.many_series(shown, wanted):
         values = columns.column(panel.metric)
         if np.isfinite(values[np.isfinite(getattr(whole, panel.x))]).any():
-            rows_by_key[run.key] = _metric_series(whole, values, panel)
+            window = window_of(values.size, panel.smooth / 100)
+            rows_by_key[run.key] = replace(whole, smoothed=smooth(values, window))
     return [
         PanelLine(
             run=run,
@@ -133,11 +134,6 @@ def _loss_bounds(columns: Iterable[Array]) -> tuple[float, float] | None:
     if max(float(losses.max()) for losses in finite_losses) <= HEADROOM * first:
         return None
     return low - 0.05 * (first - low), HEADROOM * first
-
-
-def _metric_series(whole: Series, values: Array, panel: Panel) -> Series:
-    """Return the rows of a run with the panel's metric, whose index in a series is that of what is drawn."""
-    return replace(whole, smoothed=smooth(values, window_of(values.size, panel.smooth / 100)))
 
 
 def _lines(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:

@@ -46,9 +46,14 @@ def learning_rates(
         compared = [run for run in candidate_runs if run.seed not in tuning_seeds]
         if tuning_seeds:
             tried = [run for run in candidate_runs if run.seed in tuning_seeds]
-            traces = [_tuning_line(row.title, means, colour, chosen, comparison.tuning_seeds)]
+            line = _mean_line(row.title, means, colour, chosen) | {  # chose the rate, but is not compared
+                "line": {"width": 1.2, "color": colour, "dash": "dot"},
+                "marker": {"size": 8, "symbol": f"{chosen.symbol}-open", "color": colour},
+                "hovertemplate": f"%{{y:.4f}} at lr %{{x}}, {_seed_words(comparison.tuning_seeds)}",
+            }
             if any(rate.setting for rate in row.learning_rates):
-                traces[0]["mode"] = "markers"  # neighbours differ in more than their rates: no line joins them
+                line["mode"] = "markers"  # neighbours differ in more than their rates: no line joins them
+            traces = [line]
             traces += [_seed_marks(row.title, tried, colour, "tuning seed")] if len(tuning_seeds) > 1 else []
             mean = row.final.val_loss if row.final else None
             traces += [_mean_line(row.title, [(row.final.lr, mean.mean)], colour, chosen)] if row.final and mean else []
@@ -57,10 +62,17 @@ def learning_rates(
             traces = [_mean_line(row.title, means, colour, chosen), _seed_marks(row.title, compared, colour)]
         data += traces
     shown = [run for run in runs if run.candidate in {row.candidate for row in rows}]
-    edge = _rate_edge(shown)
+    # A little beyond the largest rate that trained, or the largest of all.
+    largest = max((run.lr for run in shown), default=1.0)
+    trained = max((run.lr for run in shown if run.result and not _has_diverged(run)), default=largest)
+    edge = largest if largest <= FAR * trained else 2 * trained
     data += _diverged_marks(shown, styles, theme, edge)
     layout = layout_of(theme, x_title="learning rate", y_title=final_loss_title(comparison))
-    ticks = _spaced_rates(sorted({run.lr for run in shown if run.lr <= edge}), NARROW_TICKS if narrow else WIDE_TICKS)
+    rates, ticks = sorted({run.lr for run in shown if run.lr <= edge}), list[float]()
+    for rate in rates:  # those that have room for a label beside each other
+        least = math.log(rates[-1] / rates[0]) / (NARROW_TICKS if narrow else WIDE_TICKS)
+        if not ticks or math.log(rate / ticks[-1]) >= least:
+            ticks.append(rate)
     layout["xaxis"] |= {
         "type": "log", "tickvals": ticks, "ticktext": [formats.rate(lr) for lr in ticks], "tickangle": 0,
     }  # fmt: skip
@@ -81,17 +93,6 @@ def _mean_line(title: str, means: Sequence[tuple[float, float]], colour: str, st
         marker={"size": 8, "symbol": style.symbol, "color": colour},
         hovertemplate="%{y:.4f} at lr %{x}",
     )
-
-
-def _tuning_line(
-    title: str, means: Sequence[tuple[float, float]], colour: str, style: Style, seeds: Sequence[int]
-) -> dict[str, Any]:
-    """Return the line of tuning runs, which chose the rate but are not compared."""
-    return _mean_line(title, means, colour, style) | {
-        "line": {"width": 1.2, "color": colour, "dash": "dot"},
-        "marker": {"size": 8, "symbol": f"{style.symbol}-open", "color": colour},
-        "hovertemplate": f"%{{y:.4f}} at lr %{{x}}, {_seed_words(seeds)}",
-    }
 
 
 def _key(tuning_seeds: Sequence[int], runs: Sequence[RunRecord], edge: float) -> str:
@@ -152,23 +153,6 @@ def _diverged_marks(runs: Sequence[RunRecord], styles: Mapping[str, Style], them
         )
         for word, kind_runs in lost.items()
     ]
-
-
-def _spaced_rates(rates: Sequence[float], label_count: int) -> list[float]:
-    """Return the rising rates that are far enough apart on a logarithmic axis for `label_count` labels."""
-    chosen: list[float] = []
-    for rate in rates:
-        if not chosen or math.log(rate / chosen[-1]) >= math.log(rates[-1] / rates[0]) / label_count:
-            chosen.append(rate)
-    return chosen
-
-
-def _rate_edge(runs: Sequence[RunRecord]) -> float:
-    """Return the end of the learning-rate axis: a little beyond the largest rate that trained, or the largest of
-    all."""
-    largest = max((run.lr for run in runs), default=1.0)
-    trained = max((run.lr for run in runs if run.result and not _has_diverged(run)), default=largest)
-    return largest if largest <= FAR * trained else 2 * trained
 
 
 def _has_diverged(run: RunRecord) -> bool:

@@ -26,7 +26,7 @@ from dashboards.text.formats import LOSS_IN_NATS
 from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
 from orchestrator.sweeps.report import best_so_far, sweep_spec
-from orchestrator.tuning.search_spaces import Choice, Range, grid, share_of
+from orchestrator.tuning.search_spaces import Choice, grid, share_of
 from worker.records.result import Verdict
 from worker.words import pluralize
 
@@ -82,7 +82,12 @@ def slices(
             (upper - (1.0 if rows == 1 else 0.84) / rows, upper - 0.1 / rows),
         )
         axes = add_axes(layout, theme, index + 1, *domains)
-        layout[_axis_key(axes["xaxis"])] |= _value_ticks(domain) | {
+        # Each choice, or the ends and the middle of a range.
+        values = domain.values if isinstance(domain, Choice) else grid(domain.model_copy(update={"points": 3}))
+        layout[_axis_key(axes["xaxis"])] |= {
+            "tickvals": [share_of(domain, value) for value in values],
+            "ticktext": [plain(value_text(value)) for value in values],
+            "showgrid": False,
             "range": [-SHARES_PAD, 1 + SHARES_PAD],
             "nticks": 0,
         }
@@ -168,7 +173,10 @@ def _best_line(
 
 def _marks(x: Sequence[float], trials: Sequence[TrialRow], style: Style, colour: str) -> dict[str, Any]:
     """Return the losses of trials."""
-    symbols = [_symbol(trial, style) for trial in trials]
+    symbols = [
+        style.symbol if trial.objective is not None else "x-thin" if trial.verdict in LOST else f"{style.symbol}-open"
+        for trial in trials
+    ]
     return trace(
         "markers",
         x,
@@ -177,12 +185,6 @@ def _marks(x: Sequence[float], trials: Sequence[TrialRow], style: Style, colour:
         marker={"size": 8, "symbol": symbols, "color": colour, "line": {"width": 1.4, "color": colour}},
         hovertemplate="%{customdata}<extra></extra>",
     )
-
-
-def _symbol(trial: TrialRow, style: Style) -> str:
-    if trial.objective is not None:
-        return style.symbol
-    return "x-thin" if trial.verdict in LOST else f"{style.symbol}-open"
 
 
 def _about(trial: TrialRow) -> str:
@@ -195,13 +197,3 @@ def _about(trial: TrialRow) -> str:
 def _axis_key(name: str) -> str:
     """Return the layout's word for an axis that traces call `x2`: `xaxis2`."""
     return f"{name[0]}axis{name[1:]}"
-
-
-def _value_ticks(domain: Range) -> dict[str, Any]:
-    """Return ticks of an axis of shares: each choice, or the ends and the middle of a range."""
-    values = domain.values if isinstance(domain, Choice) else grid(domain.model_copy(update={"points": 3}))
-    return {
-        "tickvals": [share_of(domain, value) for value in values],
-        "ticktext": [plain(value_text(value)) for value in values],
-        "showgrid": False,
-    }

@@ -39,7 +39,13 @@ def references(experiment: ExperimentRecord, version: str, commit: str | None) -
     entries = [catalog.find(candidate.optimizer) for candidate in experiment.spec.candidates]
     papers = [ADAPM, *(entry.paper for entry in entries if entry)]
     works = [work for paper in papers for work in paper.split("; ")]
-    citations = [_program(version, commit), _experiment(experiment), *map(reference, works)]
+    fields = (("title", "{AdaPM Bench}"), ("version", tex(version)))
+    note = (("note", f"git commit {tex(commit)}"),) if commit else ()
+    program = Reference(key="adapm-bench", kind="software", fields=fields + note)
+    about = f"{experiment.kind} {experiment.id} of AdaPM Bench, specification sha256 {experiment.spec_hash}"
+    fields = (("title", f"{{{tex(experiment.name)}}}"), ("note", about))
+    itself = Reference(key=f"adapm-bench-{experiment.id}", kind="misc", fields=fields)
+    citations = [program, itself, *map(reference, works)]
     return tuple({citation.key: citation for citation in citations}.values())
 
 
@@ -63,19 +69,6 @@ def reference(work: str) -> Reference:
     return Reference(
         key=_key(authors, number[1] if number else year[1] if year else title), kind="misc", fields=tuple(fields)
     )
-
-
-def _program(version: str, commit: str | None) -> Reference:
-    fields = [("title", "{AdaPM Bench}"), ("version", tex(version))]
-    if commit:
-        fields.append(("note", f"git commit {tex(commit)}"))
-    return Reference(key="adapm-bench", kind="software", fields=tuple(fields))
-
-
-def _experiment(experiment: ExperimentRecord) -> Reference:
-    note = f"{experiment.kind} {experiment.id} of AdaPM Bench, specification sha256 {experiment.spec_hash}"
-    fields = (("title", f"{{{tex(experiment.name)}}}"), ("note", note))
-    return Reference(key=f"adapm-bench-{experiment.id}", kind="misc", fields=fields)
 
 
 def _authors(names: str) -> str:

@@ -152,27 +152,22 @@ def head(comparison: Comparison) -> Cells:
 
 def cells(row: CandidateRow) -> Cells:
     """Return a candidate's cells below them."""
-    difference = row.difference
+    difference, time = row.difference, row.time_to_target
+    p_value = difference.p_value if difference else None
     count, share = words.unstable_runs(row)
     return (
         row.title,
         formats.rate(row.best_lr),
         _loss(row),
         "baseline" if row.is_baseline else formats.UNKNOWN if difference is None else difference_text(difference),
-        _p(row),
+        formats.UNKNOWN if difference is None or p_value is None else verdicts.p_number(p_value),
         "".join((count, f" ({share})" if share else "")),
         formats.size(row.optimizer_state_bytes),
         formats.size(row.peak_memory_bytes),
         formats.seconds(row.step_seconds),
         formats.device_time(row.device_hours),
-        words.speed_up(row) or _reached(row),
+        words.speed_up(row) or (f"{time.reached} of {time.n}" if time and not row.is_baseline else formats.UNKNOWN),
     )
-
-
-def _reached(row: CandidateRow) -> str:
-    """Return the number of seeds that reached the baseline's loss."""
-    target_time = row.time_to_target
-    return formats.UNKNOWN if target_time is None or row.is_baseline else f"{target_time.reached} of {target_time.n}"
 
 
 def _loss(row: CandidateRow) -> str:
@@ -200,12 +195,6 @@ def pair_cells(pair: CandidatePair) -> Cells:
     )
 
 
-def _p(row: CandidateRow) -> str:
-    if row.difference is None or row.difference.p_value is None:
-        return formats.UNKNOWN
-    return verdicts.p_number(row.difference.p_value)
-
-
 def caption(comparison: Comparison) -> str:
     """Return a caption: the content of the table and how it was made."""
     tuned = (
@@ -214,23 +203,18 @@ def caption(comparison: Comparison) -> str:
         else ""
     )
     unit = f" in{comparison.loss_unit}" if comparison.loss_unit else ""
+    count = len(comparison.pairs) or len(comparison.rows) - 1
+    looks = " and at all looks (alpha spending)" if any(row.seeds_used for row in comparison.rows) else ""
+    family = f", both for all {count} differences at once{looks}" if count > 1 else f", both{looks}" if looks else ""
     unfinished = "" if comparison.complete else " Some runs have not ended."
     return (
         f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
-        f"with interval and p-value of the paired t-test{_family(comparison)}; "
+        f"with interval and p-value of the paired t-test{family} (95 %{', Bonferroni' if count > 1 else ''}); "
         "lost runs: those that were lost, with the exact 95 % interval of their share; "
         "peak memory: most bytes of tensors at once; "
         "speed-up: how many times fewer tokens to the baseline's loss, with its interval; without one, how many seeds "
         f"reached that loss.{tuned}{unfinished}"
     )
-
-
-def _family(comparison: Comparison) -> str:
-    comparisons = len(comparison.pairs) or len(comparison.rows) - 1
-    looks = " and at all looks (alpha spending)" if any(row.seeds_used for row in comparison.rows) else ""
-    if comparisons > 1:
-        return f", both for all {comparisons} differences at once{looks} (95 %, Bonferroni)"
-    return f", both{looks} (95 %)" if looks else " (95 %)"
 
 
 def _tex_row(cells: Sequence[str]) -> str:

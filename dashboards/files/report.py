@@ -93,11 +93,6 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     )
 
 
-def comparison_sections(subject: ReportSubject) -> tuple[Section, ...]:
-    """Return the leaderboard and its figures."""
-    return (_leaderboard(subject, "", 2), _figures(subject, COMPARISON_FIGURES, ""))
-
-
 def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """Return the laws, what they predict, and the comparison at each size."""
     try:
@@ -132,7 +127,10 @@ def sweep_sections(subject: ReportSubject) -> tuple[Section, ...]:
 
 
 SECTIONS: dict[AnswerKind, Callable[[ReportSubject], tuple[Section, ...]]] = {
-    AnswerKind.COMPARISON: comparison_sections,
+    AnswerKind.COMPARISON: lambda subject: (
+        _leaderboard(subject, "", 2),
+        _figures(subject, COMPARISON_FIGURES, ""),
+    ),
     AnswerKind.LAW: law_sections,
     AnswerKind.FINDINGS: sweep_sections,
 }

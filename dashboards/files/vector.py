@@ -99,9 +99,10 @@ class Sheet:
             else:
                 _lying_bars(axes, trace, y, self._theme, stacked)
         main = self._axes_of("x", "y") if not self._data else next(iter(self._axes.values()))
-        if all(self._scale(y).has_words() for _, y in self._axes):
+        if all(self._scale(y).has_words for _, y in self._axes):
             self._make_room()
-        self._notes(main)
+        for note in self._layout.get("annotations", []):
+            self._note(main, note)
         self._legend(main)
 
     def _scale(self, name: str) -> "AxisScale":
@@ -145,10 +146,6 @@ class Sheet:
             label_gap = 24 + 16 * bool(axes.get_ylabel())
             wanted = max(left, min(0.45, (widest + label_gap) / self._drawn.bbox.width))
             axes.set_position((wanted, bottom, left + width - wanted, height))
-
-    def _notes(self, axes: Any) -> None:
-        for note in self._layout.get("annotations", []):
-            self._note(axes, note)
 
     def _note(self, axes: Any, note: Mapping[str, Any]) -> None:
         """Write words at a point of the sheet (`paper`) or of an axis."""
@@ -204,6 +201,8 @@ class AxisScale:
         self.layout = layout
         self._names = list(dict.fromkeys(value for value in values if isinstance(value, str)))
         """Empty where the values are numbers."""
+        self.has_words = bool(self._names or layout.get("ticktext"))
+        """Whether words stand at its ticks, which may be long."""
         self._is_log = layout.get("type") == "log"
 
     def positions(self, values: Sequence[Any]) -> list[float]:
@@ -212,16 +211,19 @@ class AxisScale:
             return [float(self._names.index(value)) for value in values]
         return _numbers(values)
 
-    def has_words(self) -> bool:
-        """Return whether words stand at its ticks, which may be long."""
-        return bool(self._names or self.layout.get("ticktext"))
-
     def dress(self, axis: Any, theme: Theme) -> None:
         """Give a matplotlib axis its ends, ticks, grid and title."""
-        self._limit(axis)
+        is_x = axis.axis_name == "x"
+        limit = axis.axes.set_xlim if is_x else axis.axes.set_ylim
+        if self._is_log:
+            (axis.axes.set_xscale if is_x else axis.axes.set_yscale)("log")
+        if self.layout.get("range"):
+            limit(*((10**end if self._is_log else end) for end in self.layout["range"]))
+        elif self._names:
+            limit(-0.6, len(self._names) - 0.4)
         self._set_ticks(axis)
         if self.layout.get("zeroline"):
-            line = axis.axes.axvline if axis.axis_name == "x" else axis.axes.axhline
+            line = axis.axes.axvline if is_x else axis.axes.axhline
             line(0, color=self.layout["zerolinecolor"], linewidth=0.8, zorder=1)
         if self.layout.get("showgrid", True):
             axis.grid(visible=True, color=theme.line, linewidth=0.6)
@@ -230,17 +232,7 @@ class AxisScale:
             axis.set_label_text(text, color=theme.muted, size=8.5)
         if self.layout.get("visible") is False:
             axis.set_visible(False)
-            axis.axes.spines[{"x": "bottom", "y": "left"}[axis.axis_name]].set_visible(False)
-
-    def _limit(self, axis: Any) -> None:
-        limit = axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim
-        if self._is_log:
-            (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
-        if self.layout.get("range"):
-            limit(*((10**end if self._is_log else end) for end in self.layout["range"]))
-        elif self._names:
-            ends = (-0.6, len(self._names) - 0.4)
-            limit(*ends)
+            axis.axes.spines["bottom" if is_x else "left"].set_visible(False)
 
     def _set_ticks(self, axis: Any) -> None:
         if self._names:

@@ -68,7 +68,11 @@ class ComparePages:
         """Return a figure that a reader added."""
         view = CompareView.parse(request.query_params.multi_items())
         runs, _ = self._find(view.runs)
-        tag = self._tag(runs)
+        # What happens in other experiments costs no points.
+        experiments = dict.fromkeys(run.record.experiment_id for run in runs if run.measured)
+        versions = [str(self._reader.experiments.version(experiment_id)) for experiment_id in experiments]
+        versions += [str(run.external.updated_at) for run in runs if run.external]
+        tag = f'"{"-".join(versions)}"'
         if (unchanged := unchanged_answer(tag, request)) is not None:
             return unchanged
         panel = Panel.parse(view.panels[0] if view.panels else "", _metrics(runs))
@@ -86,14 +90,6 @@ class ComparePages:
             except NotFoundError as error:
                 unknown[key] = deleted_experiment(self._reader.experiments, error)
         return runs, unknown
-
-    def _tag(self, runs: Iterable[AnyRun]) -> str:
-        """Return the versions of the runs' experiments, and of external runs: what happens in others costs no
-        points."""
-        experiments = dict.fromkeys(run.record.experiment_id for run in runs if run.measured)
-        versions = [str(self._reader.experiments.version(experiment_id)) for experiment_id in experiments]
-        versions += [str(run.external.updated_at) for run in runs if run.external]
-        return f'"{"-".join(versions)}"'
 
 
 def _metrics(runs: Iterable[AnyRun]) -> dict[str, str]:

@@ -113,7 +113,9 @@ class CurationPages:
         revision_text = sent.get("revision", "")
         revision = int(revision_text) if revision_text.isdecimal() and len(revision_text) <= LONGEST_NUMBER else None
         try:
-            wanted = AnnotationChange.model_validate(_fields(sent))
+            fields: dict[str, Any] = {"note": sent["note"]} if "note" in sent else {}
+            fields |= {"labels": _split(sent["labels"])} if "labels" in sent else {}
+            wanted = AnnotationChange.model_validate(fields)
             if isinstance(experiment := self._experiments.find(experiment_id), ExternalExperiment):
                 if wanted.labels is not None:
                     labels, shown = set(wanted.labels), set(_split(sent.get("shown", "")))
@@ -122,7 +124,11 @@ class CurationPages:
                 return RedirectResponse(f"/experiments/{experiment.id}", status_code=303)
             self._experiments.annotate(experiment_id, wanted, revision=revision, by=visitor_id())
         except ValidationError as error:
-            faults = [_fault(detail) for detail in error.errors(include_url=False, include_context=False)]
+            names = {"note": "The note"}
+            faults = [
+                f"{names.get(str(detail['loc'][0]), 'Labels')}: {detail['msg'].removeprefix('Value error, ')}."
+                for detail in error.errors(include_url=False, include_context=False)
+            ]
             return _form(self._experiments.find(experiment_id), sent=sent, faults=faults, status=422)
         except ChangedMeanwhileError:
             experiment = self._experiments.find(experiment_id)
@@ -223,18 +229,5 @@ def _form(
     )
 
 
-def _fields(sent: dict[str, str]) -> dict[str, Any]:
-    """Return the fields that the form has of a change."""
-    fields: dict[str, Any] = {"note": sent["note"]} if "note" in sent else {}
-    if "labels" in sent:
-        fields["labels"] = _split(sent["labels"])
-    return fields
-
-
 def _split(labels: str) -> list[str]:
     return [label for label in map(str.strip, labels.split(",")) if label]
-
-
-def _fault(error: Any) -> str:
-    field = "The note" if error["loc"][0] == "note" else "Labels"
-    return f"{field}: {str(error['msg']).removeprefix('Value error, ')}."

@@ -87,7 +87,14 @@ class LoggedPages:
         runs = self._external_runs.runs(experiment.id)
         metrics, judgement = _metrics(runs), _judge(experiment, runs, choice)[0]
         panel = Panel.parse(request.query_params.get("panel", ""), metrics)
-        chosen = _drawn_runs(runs, judgement if panel.by != "lr" else None, choice.workload)
+        shown = judgement if panel.by != "lr" else None
+        workload = shown.workload or "" if shown else choice.workload
+        rates = {row.candidate: row.lr for row in shown.rows if row.lr is not None} if shown else {}
+        chosen = [
+            AnyRun(record=run)
+            for run in runs
+            if workload in (None, run.workload or "") and run.lr == rates.get(run.candidate, run.lr)
+        ]
         lines = panel_lines(self._reader, chosen, panel, external_styles(experiment.candidates))
         drawn = draw_panel(lines, panel, theme, runs=sum(run.has_metric(panel.metric) for run in chosen))
         title = f"{panel.metric} · {experiment.name}"
@@ -116,14 +123,3 @@ def _choice(request: Request) -> JudgementChoice:
         baseline=parameters.get("baseline") or None,
         workload=parameters.get("workload"),
     )
-
-
-def _drawn_runs(runs: Iterable[ExternalRun], judgement: ExternalJudgement | None, workload: str | None) -> list[AnyRun]:
-    if judgement is not None:
-        workload = judgement.workload or ""
-    rates = {row.candidate: row.lr for row in judgement.rows if row.lr is not None} if judgement else {}
-    return [
-        AnyRun(record=run)
-        for run in runs
-        if (workload is None or (run.workload or "") == workload) and run.lr == rates.get(run.candidate, run.lr)
-    ]

@@ -14,7 +14,6 @@ from orchestrator.specs.footprints import (
     footprint_question,
 )
 from worker.catalog import presets
-from worker.records.footprint import CardFit, Footprint, OptimizerFootprint
 from worker.spec.parts import Precision
 
 FIRST_MODEL = "gpt2-124m"
@@ -40,12 +39,16 @@ def memory_pages(footprints: Footprints) -> APIRouter:
         precision: Precision = "bf16",
     ) -> HTMLResponse:
         try:
-            card_gib = _card_gib(card, ranks)
+            card_gib = float(card) if card and ranks == 1 else None
+            if card_gib is not None and not 0 < card_gib <= MOST_GIB:
+                raise ValueError(card)
             card_precision = None if card_gib is None else precision
             question = footprint_question(model, float(rank) if rank else None, dtype or None, ranks, card_precision)
             answer = footprints.ask(question)
         except (KeyError, ValueError):
             return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
+        fits = answer.fit(card_gib).fits if answer and card_gib is not None else ()
+        plain = {fit.optimizer: fit for fit in fits if not fit.checkpointing}
         return page(
             "service/memory.html",
             question=question,
@@ -54,8 +57,12 @@ def memory_pages(footprints: Footprints) -> APIRouter:
             failure=None if answer else footprints.failure(question),
             card=card_gib,
             precision=precision,
-            fits=_fits(answer, card_gib) if answer and card_gib is not None else (),
-            optimizers=_least_first(answer) if answer else (),
+            # Without and with activation checkpointing, the least memory first.
+            fits=tuple((plain[fit.optimizer], fit) for fit in fits if fit.checkpointing),
+            # What could not be counted stands last.
+            optimizers=sorted(answer.optimizers, key=lambda usage: (usage.state_bytes is None, usage.state_bytes or 0))
+            if answer
+            else (),
             kinds=dict.fromkeys(kind for usage in answer.optimizers for kind in usage.state_by_block) if answer else (),
             models=presets.PRESETS,
             ratios=RANK_RATIOS,
@@ -64,24 +71,3 @@ def memory_pages(footprints: Footprints) -> APIRouter:
         )
 
     return router
-
-
-def _card_gib(card: str, ranks: int) -> float | None:
-    """Return the memory of the card; None without one, and for several ranks. Raises `ValueError` for no such
-    amount."""
-    card_gib = float(card) if card and ranks == 1 else None
-    if card_gib is not None and not 0 < card_gib <= MOST_GIB:
-        raise ValueError(card)
-    return card_gib
-
-
-def _fits(footprint: Footprint, card_gib: float) -> tuple[tuple[CardFit, CardFit], ...]:
-    """Return (without, with activation checkpointing) of each optimizer, the least memory first."""
-    fits = footprint.fit(card_gib).fits
-    plain = {fit.optimizer: fit for fit in fits if not fit.checkpointing}
-    return tuple((plain[fit.optimizer], fit) for fit in fits if fit.checkpointing)
-
-
-def _least_first(footprint: Footprint) -> list[OptimizerFootprint]:
-    """Return the optimizers by the memory that they take; those that could not be counted last."""
-    return sorted(footprint.optimizers, key=lambda usage: (usage.state_bytes is None, usage.state_bytes or 0))

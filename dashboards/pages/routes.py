@@ -15,20 +15,18 @@
 /deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo
 /events, /experiments/{id}/events        server-sent events: changed, done
 /static/{name}                           styles, scripts, Plotly.js
-/external, /external/{id}                addresses of logged experiments in earlier versions: redirects
 """
 
-from collections.abc import AsyncIterator, Callable
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Annotated, Literal
-from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from dashboards.assets import static_files
-from dashboards.data import tables
 from dashboards.data.live import changes
 from dashboards.data.panels import Panel, edited_address, experiment_fields, page_panels
 from dashboards.data.reader import Reader
@@ -53,16 +51,20 @@ from dashboards.render import page
 from dashboards.text import words
 from dashboards.view_state import ViewState
 from orchestrator.external_runs import ExternalExperiment
+from orchestrator.jobs import LIVE
 from orchestrator.kinds.experiment import AnswerKind
-from orchestrator.records import ExperimentRecord
+from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.monitor import Monitor
 from orchestrator.studies.reports import Studies
+from orchestrator.sweeps.records import TrialRow
 
 EXPERIMENTS_SHOWN = 50
 BESTS_SHOWN = 4
 """Candidates that the first page shows of an experiment."""
+RUNS_SHOWN = 50
+"""Runs on an experiment's page: a thousand would weigh a megabyte, and the table of all runs has them."""
 TRIALS_SHOWN = 500
 """Rows of a sweep's table; the REST API has them all."""
 
@@ -95,16 +97,7 @@ def pages(
     router.include_router(memory_pages(services.footprints))
     router.include_router(event_streams(experiments, monitor, stopping))
     router.include_router(static_files())
-    router.get("/external")(redirect)
-    router.get("/external/{experiment_id}")(redirect)
     return router
-
-
-def redirect(request: Request) -> RedirectResponse:
-    """Return the page of today for a bookmark of logged runs, under the same parameters."""
-    experiment_id = request.path_params.get("experiment_id")
-    path = "/" if experiment_id is None else f"/experiments/{quote(experiment_id, safe='')}"
-    return RedirectResponse(request.url.replace(scheme="", netloc="", path=path), status_code=301)
 
 
 class PageHandlers:
@@ -167,7 +160,7 @@ class PageHandlers:
             panels=page_panels(path, pairs, figures, experiment_fields(whole.spec), Panel(by="candidate")),
             whole=whole,
             leaders=leaders,
-            shown_runs=tables.first_runs(snapshot.runs),
+            shown_runs=first_runs(snapshot.runs),
             breakdowns=breakdowns(snapshot.comparison, snapshot.runs),
         )
 
@@ -190,10 +183,21 @@ class PageHandlers:
             dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,
             candidate=candidate,
-            trials=tables.sorted_trials(report.trials)[:TRIALS_SHOWN],
+            trials=sorted(report.trials, key=_by_objective)[:TRIALS_SHOWN],
             drawn=searched_candidate(snapshot, candidate),
             panels=page_panels(path, pairs, figures, experiment_fields(whole.spec), Panel(by="candidate")),
         )
+
+
+def first_runs(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """Return the first runs of an experiment, those that are being trained before all others."""
+    return sorted(runs, key=lambda run: (run.status not in LIVE, run.position))[:RUNS_SHOWN]
+
+
+def _by_objective(trial: TrialRow) -> tuple[bool, float, int]:
+    """Trials without an objective stand last, by their latest loss."""
+    loss = trial.last_val_loss if trial.objective is None else trial.objective
+    return trial.objective is None, math.inf if loss is None else loss, trial.number
 
 
 class FigureHandlers:
@@ -241,9 +245,6 @@ def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable
     def existing_id(experiment_id: str) -> str:
         return experiments.get(experiment_id).id  # a 404 must come before the stream has begun
 
-    def experiment_has_ended(experiment_id: str) -> bool:
-        return experiments.get(experiment_id).counts.done()
-
     @router.get("/events", response_class=EventSourceResponse)
     async def home_events(seen: Annotated[int | None, Depends(last_seen_version)]) -> AsyncIterator[ServerSentEvent]:
         async for event in changes(monitor.version, seen, ended=lambda: False, stopping=stopping):
@@ -253,8 +254,10 @@ def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable
     async def experiment_events(
         found: Annotated[str, Depends(existing_id)], seen: Annotated[int | None, Depends(last_seen_version)]
     ) -> AsyncIterator[ServerSentEvent]:
-        version, has_ended = partial(experiments.version, found), partial(experiment_has_ended, found)
-        async for event in changes(version, seen, ended=has_ended, stopping=stopping):
+        version = partial(experiments.version, found)
+        async for event in changes(
+            version, seen, ended=lambda: experiments.get(found).counts.done(), stopping=stopping
+        ):
             yield event
 
     return router

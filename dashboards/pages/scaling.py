@@ -19,7 +19,7 @@ from dashboards.data.reader import Reader, candidate_styles
 from dashboards.figures.registry import LAW_FIGURES, LawFigure
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
-from dashboards.palette import Style, ThemeName
+from dashboards.palette import ThemeName
 from dashboards.render import page, refused_page
 from dashboards.text.answers import law_headline, profile_headline
 from orchestrator.analysis.laws.fit import FitError
@@ -97,7 +97,11 @@ class FitPages:
             headline=profile_headline(report),
             experiments=experiments,
             profile=report,
-            styles=_styles_of_all(experiments),
+            styles={  # of each candidate that of the first experiment that has it
+                name: style
+                for experiment in reversed(experiments)
+                for name, style in candidate_styles(experiment).items()
+            },
         )
 
     def figure(
@@ -136,7 +140,8 @@ class FitPages:
     def _requested_experiments(self, request: Request) -> list[ExperimentRecord]:
         """Return the experiments that `experiments=a,b` names. Raises `NotFoundError` if there are none or one does
         not exist, and `ConflictError` if the bench did not train one."""
-        ids = _requested_ids(request)
+        parts = ",".join(request.query_params.getlist("experiments")).split(",")
+        ids = list(filter(None, dict.fromkeys(map(str.strip, parts))))[:MOST_EXPERIMENTS]
         if not ids:
             raise NotFoundError("no experiment is named; select some in the list of experiments")
         experiments: list[ExperimentRecord] = []
@@ -156,20 +161,9 @@ EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fi
 """The sentence of a figure if nothing can be fitted."""
 
 
-def _styles_of_all(experiments: Sequence[ExperimentRecord]) -> dict[str, Style]:
-    """Return the styles of every candidate, as the first experiment that has it shows it."""
-    return {name: style for experiment in reversed(experiments) for name, style in candidate_styles(experiment).items()}
-
-
 def _address(path: str, experiments: Sequence[ExperimentRecord]) -> str:
     """Return a path with the experiments in its query."""
     return f"{path}?{urlencode({'experiments': ','.join(experiment.id for experiment in experiments)}, safe=',')}"
-
-
-def _requested_ids(request: Request) -> list[str]:
-    """Return the ids of `experiments=a,b` or `experiments=a&experiments=b`, each once."""
-    parts = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
-    return [experiment_id for experiment_id in dict.fromkeys(map(str.strip, parts)) if experiment_id][:MOST_EXPERIMENTS]
 
 
 def _is_target(text: str) -> bool:

@@ -14,9 +14,19 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
-from dashboards.pages.submit_faults import ShownFault, form_faults, text_faults
-from dashboards.pages.submit_form import EMPTY, FIELDS, PRECISIONS, SHAPES, SubmitForm, fields_of, read_form
-from dashboards.render import missing_page, page, refused_page, visitor
+from dashboards.pages.submit_form import (
+    EMPTY,
+    FIELDS,
+    PRECISIONS,
+    SHAPES,
+    ShownFault,
+    SubmitForm,
+    fields_of,
+    form_faults,
+    read_form,
+    text_faults,
+)
+from dashboards.render import missing_page, page, refused_page, visitor_id
 from optim import catalog
 from orchestrator.errors import ConflictError, NotFoundError, OrchestratorError
 from orchestrator.kinds.registry import KINDS, validate_spec
@@ -103,8 +113,9 @@ class SubmitPages:
             fields = parse(text, "The text")
         except SpecTextError as error:
             return _page(
-                text=text, mode="yaml", trouble=_in_words(error), submitted=submit, refused=refused, nonce=nonce
-            )
+                text=text, mode="yaml", trouble=TEXT_PLACE.sub(r"The text, line \1, column \2:", str(error)),
+                submitted=submit, refused=refused, nonce=nonce,
+            )  # fmt: skip
         checked = self._specifications.preview(fields)
         if submit and checked.is_acceptable():
             return self._submit(fields, nonce, checked)
@@ -136,7 +147,7 @@ class SubmitPages:
         spec = validate_spec(fields)
         key = f"form-{nonce[:32]}-{spec.content_hash()[:32]}" if nonce.isalnum() else None
         try:
-            receipt = self._experiments.submit(spec, key, by=submitter.key_id if (submitter := visitor()) else None)
+            receipt = self._experiments.submit(spec, key, by=visitor_id())
         except OrchestratorError as error:
             return _page(text=to_yaml(fields), mode="yaml", preview=checked, trouble=str(error), submitted=True)
         return RedirectResponse(f"/experiments/{receipt.experiment.id}", status_code=303)
@@ -175,11 +186,6 @@ def _page(
         methods=[(name, description.removeprefix("a ").capitalize()) for name, description in METHODS.items()],
         templates=tuple(KINDS),
     )
-
-
-def _in_words(error: SpecTextError) -> str:
-    """Return the fault of a text, with its line as people say it."""
-    return TEXT_PLACE.sub(r"The text, line \1, column \2:", str(error))
 
 
 def _count(text: str | None, default: int) -> int:

@@ -45,14 +45,9 @@ def predictions(report: FitReport) -> tuple[PredictedSize, ...]:
     for index in range(size_count):
         rows = tuple((fit, fit.predictions[index]) for fit in report.fits if fit.predictions)
         first = rows[0][1]
-        sizes.append(PredictedSize(title=size_title(first), rows=rows))
+        size = f"{formats.compact(first.parameters)} parameters"
+        sizes.append(PredictedSize(title=size if first.model is None else f"{first.model}, {size}", rows=rows))
     return tuple(sizes)
-
-
-def size_title(prediction: Prediction) -> str:
-    """Return `gpt2-124m, 124 M parameters`."""
-    size = f"{formats.compact(prediction.parameters)} parameters"
-    return size if prediction.model is None else f"{prediction.model}, {size}"
 
 
 def law_headline(report: FitReport) -> str:

@@ -28,33 +28,25 @@ CostLine = tuple[str, str]
 
 def lines(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:
     """Return every figure that exists for the device; what does not exist there has no line."""
-    every = (*_quality(result, spec), *_memory(result), *_time(result, spec), *_device(result))
+    value = perplexity(result.final_val_loss, spec.workload.task)
+    quality = ("Perplexity", formats.UNKNOWN if value is None else f"{value:,.4g}")
+    every = (quality, *_memory(result), *_time(result, spec), *_device(result))
     return tuple(line for line in every if line[1] != formats.UNKNOWN)
 
 
-def _quality(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:
-    value = perplexity(result.final_val_loss, spec.workload.task)
-    return (("Perplexity", formats.UNKNOWN if value is None else f"{value:,.4g}"),)
-
-
 def _memory(result: Result) -> tuple[CostLine, ...]:
-    peak = result.peak_memory
+    peak, why = result.peak_memory, result.why_no_peak()
+    unknown = f"{formats.UNKNOWN} ({why})"
     return (
         ("Parameters", f"{formats.count(result.parameters)} ({formats.size(result.parameter_bytes)})"),
         ("Optimizer state", formats.size(result.optimizer_state_bytes)),
-        ("Peak memory (tensors)", _peak(result)),
+        ("Peak memory (tensors)", formats.size(result.peak_tensor_bytes()) if why is None else unknown),
         *(_breakdown(result.memory_breakdown) if result.memory_breakdown else ()),
         ("Peak host RSS", formats.size(peak.host_rss_bytes)),
         ("Peak reserved", formats.size(peak.allocator_reserved_bytes)),
         ("Peak NVML process", formats.size(peak.nvml_process_bytes)),
         ("NVML", result.nvml_note or formats.UNKNOWN),
     )
-
-
-def _peak(result: Result) -> str:
-    if (reason := result.why_no_peak()) is not None:
-        return f"{formats.UNKNOWN} ({reason})"
-    return formats.size(result.peak_tensor_bytes())
 
 
 def _breakdown(memory: MemoryBreakdown) -> tuple[CostLine, ...]:

@@ -40,7 +40,7 @@ from orchestrator.records import (
 )
 from orchestrator.tuning.ranges import searched_values
 from orchestrator.tuning.tuner import Setting
-from worker.records.result import Result, Verdict
+from worker.records.result import Verdict
 
 SECONDS_PER_HOUR = 3600.0
 EVALUATION_ERROR = 0.5
@@ -412,6 +412,8 @@ def _row(summary: CandidateSummary) -> CandidateRow:
     peaks = [peak for result in results if (peak := result.peak_tensor_bytes()) is not None]
     has_loss = bool(summary.chosen.losses() or best.losses())
     ended = [run.device_seconds / SECONDS_PER_HOUR for run in records if run.result]
+    measured = [getattr(result, "energy_joules", None) for result in best_results]
+    energies = [float(energy) for energy in measured if energy is not None]
     return CandidateRow(
         candidate=summary.candidate.name,
         optimizer=summary.candidate.optimizer,
@@ -438,7 +440,7 @@ def _row(summary: CandidateSummary) -> CandidateRow:
         final=_rate_row(summary.final) if summary.final else None,
         tuning=summary.tuned and summary.final is None,
         run_device_hours=statistics.fmean(ended) if ended else None,
-        energy_joules=_energy(best_results),
+        energy_joules=statistics.fmean(energies) if energies and len(energies) == len(best_results) else None,
     )
 
 
@@ -454,13 +456,6 @@ def _rate_row(rate: SettingRuns) -> LearningRateRow:
         lost=len(rate.lost),
         setting=dict(rate.setting),
     )
-
-
-def _energy(results: Sequence[Result]) -> float | None:
-    """Return the mean energy of a run in joules; None unless every result has one."""
-    energies = [getattr(result, "energy_joules", None) for result in results]
-    measured = [float(energy) for energy in energies if energy is not None]
-    return statistics.fmean(measured) if measured and len(measured) == len(energies) else None
 
 
 def device_names(runs: Iterable[RunRecord]) -> str | None:

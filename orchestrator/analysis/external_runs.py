@@ -51,7 +51,13 @@ UNKNOWN_RATE = 0.0
 def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: JudgementChoice) -> ExternalJudgement:
     """Return the verdicts on the candidates. Raises `ConflictError` if there is nothing to judge, or to choose."""
     runs, baseline = _select_workload(runs, choice.workload), choice.baseline
-    metric = choice.metric or _usual_metric(runs)
+    logged = {name for run in runs for name in run.metrics}
+    metric = choice.metric or next((usual for usual in USUAL_METRICS if usual in logged), None)
+    if metric is None:
+        raise ConflictError(
+            f"no metric is called {USUAL_METRICS[0]}; choose the one to judge by, of which lower is better (--metric): "
+            f"{', '.join(sorted(logged)) or 'there are none yet'}"
+        )
     judgeable, left_out = _judgeable_runs(runs, metric)
     names = tuple(dict.fromkeys(run.candidate for run in sorted(runs, key=lambda run: run.started_at)))
     if baseline is not None and baseline not in names:
@@ -110,17 +116,6 @@ def _select_workload(runs: Sequence[ExternalRun], workload: str | None) -> Seque
             f"{', '.join(map(repr, sorted(workloads)))}"
         )
     return runs
-
-
-def _usual_metric(runs: Iterable[ExternalRun]) -> str:
-    names = sorted({name for run in runs for name in run.metrics})
-    metric = next((usual for usual in USUAL_METRICS if usual in names), None)
-    if metric is None:
-        raise ConflictError(
-            f"no metric is called {USUAL_METRICS[0]}; choose the one to judge by, of which lower is better (--metric): "
-            f"{', '.join(names) or 'there are none yet'}"
-        )
-    return metric
 
 
 def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[ExternalRun, ...], tuple[str, ...]]:

@@ -9,6 +9,7 @@ an error of the validation text this is the noncentral t.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import combinations
@@ -76,13 +77,8 @@ def _nodes() -> tuple[Array, Array]:
 def least_seeds(chance: Callable[[int], float]) -> int | None:
     """Return the least number of seeds, two or more, with which the chance of a verdict is `POWER`; None above a
     thousand. The chance grows with the seeds."""
-    if chance(MOST_SEEDS) < POWER:
-        return None
-    low, high = 1, MOST_SEEDS
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if chance(middle) >= POWER else (middle, high)
-    return high
+    seeds = range(2, MOST_SEEDS + 1)
+    return None if chance(MOST_SEEDS) < POWER else seeds[bisect_left(seeds, POWER, key=chance)]
 
 
 def least_difference(n: int, sd: float, level: float, evaluation_error: float = 0.0) -> float | None:

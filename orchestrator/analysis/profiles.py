@@ -29,7 +29,7 @@ from orchestrator.analysis.targets import LARGEST_TAU, first_reached, median_tim
 from orchestrator.design import ComparisonDesign
 from orchestrator.records import CandidateRow, Comparison, Conclusion, ExperimentRecord, RunRecord
 from worker.records.result import Record, Verdict
-from worker.spec.run import Evaluation, Execution, Workload
+from worker.spec.run import Evaluation, Execution
 from worker.words import pluralize
 
 
@@ -115,7 +115,8 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         if len((judged := _trials(measurement)).by_name) < 2:
             left_out.append(comparison.name)
             continue
-        groups.setdefault(_trained_workload(measurement[0].spec.workload), []).append((comparison, judged))
+        workload = measurement[0].spec.workload.model_copy(update=AS_USUAL)
+        groups.setdefault(workload.content_hash(), []).append((comparison, judged))
     trials = {
         name: [[trial for _, judged in group for trial in judged.by_name.get(name, ())] for group in groups.values()]
         for name in sorted(rows_by_name)
@@ -246,12 +247,6 @@ def _find_worse_than_best(design: ComparisonDesign, runs: Iterable[RunRecord]) -
     design = design.hold_against(min(losses, key=lambda name: (losses[name], name)))
     rows = concluded_rows(design, standings_of(design, candidates))
     return frozenset(row.candidate for row in rows if row.conclusion in (Conclusion.WORSE, Conclusion.UNSTABLE))
-
-
-def _trained_workload(workload: Workload) -> str:
-    """Return a hash that is equal for what is one workload: how it is computed, evaluated and observed makes no other
-    one of it."""
-    return workload.model_copy(update=AS_USUAL).content_hash()
 
 
 def _profile_notes(groups: Sequence[Sequence[Comparison]]) -> tuple[str, ...]:

@@ -40,7 +40,9 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, sample: str = 
     match row.conclusion:
         case Conclusion.BASELINE:
             lost = "" if not row.lost_runs() else f" {_lost(row, None)}."
-            return f"The baseline: {_loss(row, unit, sample)} at {_setting(row)}.{lost}"
+            best = row.best()
+            rate = f"learning rate {best.lr:.4g}" if best and best.lr else "a learning rate that was not logged"
+            return f"The baseline: {_loss(row, unit, sample)} at {rate if best else 'no setting'}.{lost}"
         case Conclusion.BETTER | Conclusion.WORSE if difference is not None:
             return f"{row.conclusion.value.capitalize()}: {effect}."
         case Conclusion.AS_GOOD if difference is not None:
@@ -129,7 +131,9 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
     if len({result.data_hash for result in results}) > 1:
         yield "The runs did not read the same data: their losses do not compare."
     if design.equal == "device_hours":
-        yield _equal_hours_note(design, runs, rows)
+        steps = {run.candidate: run.steps_total for run in runs if run.seed in design.seeds}
+        allowed = ", ".join(f"{row.title} {steps[row.candidate]:,}" for row in rows if row.candidate in steps)
+        yield f"At equal device-hours, by each one's pace in tuning; steps: {allowed or 'not known yet'}."
     yield from loss_notes(design, rows)
     if missing := sum(run.outcome() in (Outcome.FAILED, Outcome.CANCELLED) for run in runs):
         yield f"{pluralize(missing, 'run')} failed or {'was' if missing == 1 else 'were'} cancelled, without a result."
@@ -148,13 +152,6 @@ def _all_notes(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequen
         on_cpu = ", on a CPU" if any(device == "cpu" for device, _ in devices) else ""
         size = f"{largest / 1e6:.1f} M" if largest >= 100_000 else f"{largest:,}"
         yield f"A model of {size} parameters{on_cpu}: no evidence for large models."
-
-
-def _equal_hours_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
-    """Return the steps that each candidate's pace allows."""
-    steps = {run.candidate: run.steps_total for run in runs if run.seed in design.seeds}
-    steps_text = ", ".join(f"{row.title} {steps[row.candidate]:,}" for row in rows if row.candidate in steps)
-    return f"At equal device-hours, by each one's pace in tuning; steps: {steps_text or 'not known yet'}."
 
 
 def _micro_batch_note(design: ComparisonDesign, runs: Sequence[RunRecord], rows: Sequence[CandidateRow]) -> str:
@@ -255,13 +252,6 @@ def _no_loss(row: CandidateRow) -> str:
         counts = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in sorted(row.outcomes.items()))
         return f"No finite validation loss: {counts}."
     return "No run has ended yet." if not ended else "No run ended with a result."
-
-
-def _setting(row: CandidateRow) -> str:
-    best = row.best()
-    if best is None:
-        return "no setting"
-    return f"learning rate {best.lr:.4g}" if best.lr else "a learning rate that was not logged"
 
 
 def _loss(row: CandidateRow, unit: str, sample: str) -> str:

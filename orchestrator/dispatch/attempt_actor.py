@@ -57,13 +57,8 @@ class AttemptActor:
             self._outcome = execute_in_fork(request)
         except ForkServerError as error:
             logger.warning("run %s, attempt %d is not forked: %s", run_id, attempt, error)
-            self._outcome = _execute_here(request.service_url, run_id, attempt, token)
+            clock = DeviceClock()
+            from worker.attempt import execute  # its import is device time
+
+            self._outcome = execute(service_url, run_id, attempt, token, clock=clock)
         return self._outcome
-
-
-def _execute_here(service_url: str, run_id: str, attempt: int, token: str) -> str:
-    """Execute the attempt in this process, whose imports are device time: it waits for nothing else."""
-    clock = DeviceClock()
-    from worker.attempt import execute  # its import is device time
-
-    return execute(service_url, run_id, attempt, token, clock=clock)

@@ -118,7 +118,10 @@ class Dispatcher(Duty):
         once where `MOST_CLAIMS` were started, since more may fit."""
         self._settle(self._runner.collect_ended())
         self._reap()
-        self._end_overdue()
+        for run_id, attempt in self._queue.overdue_cancels():
+            self._kill(run_id, attempt)
+            self._queue.release(run_id, attempt, AttemptOutcome.LOST, "ended after the grace time")
+            log.info("attempt ended after the grace time", run=run_id, attempt=attempt)
         self._follow_up()
         # What came before may have taken longer than our lease; nothing is begun on the strength of an old look.
         self.leadership.require()
@@ -172,12 +175,6 @@ class Dispatcher(Duty):
             log.info("time is up", run=run_id, limit=limit)
         self._reaped_at = time.monotonic()
 
-    def _end_overdue(self) -> None:
-        for run_id, attempt in self._queue.overdue_cancels():
-            self._kill(run_id, attempt)
-            self._queue.release(run_id, attempt, AttemptOutcome.LOST, "ended after the grace time")
-            log.info("attempt ended after the grace time", run=run_id, attempt=attempt)
-
     def _kill(self, run_id: RunId, attempt: int) -> None:
         self._runner.kill(run_id, attempt)
         self._started.pop((run_id, attempt), None)
@@ -192,7 +189,11 @@ class Dispatcher(Duty):
     def _start_runs(self) -> int:
         """Start what fits; returns how many."""
         nodes = self._runner.nodes()
-        self._mark_unschedulable(nodes)
+        # What the cluster can never hold is passed over: at once where the cluster has changed, else now and then.
+        sizes, now = largest_nodes(nodes), time.monotonic()
+        if sizes != self._sizes or now - self._marked_at >= MARK_SECONDS:
+            self._queue.mark_unschedulable(nodes)
+            self._sizes, self._marked_at = sizes, now
         room = FreeCapacity(nodes)
         for allocation in self._started.values():
             room.occupy(NodeId(allocation.node or ""), allocation.cpus, allocation.gpus)
@@ -205,10 +206,3 @@ class Dispatcher(Duty):
             log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
             self._runner.start(lease, node)
         return len(claimed)
-
-    def _mark_unschedulable(self, nodes: Sequence[Node]) -> None:
-        """Pass over what the cluster can never hold: at once where the cluster has changed, else now and then."""
-        sizes, now = largest_nodes(nodes), time.monotonic()
-        if sizes != self._sizes or now - self._marked_at >= MARK_SECONDS:
-            self._queue.mark_unschedulable(nodes)
-            self._sizes, self._marked_at = sizes, now

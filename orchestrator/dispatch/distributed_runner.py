@@ -52,7 +52,14 @@ def execute_distributed(service_url: str, run_id: str, attempt: int, token: str,
                     started_at=clock,
                 )
                 fault = train(arguments, shape, reserved_bytes(run_id, attempt))
-        return mailbox.outcome() or _last_words(mailbox, fault)
+        if (outcome := mailbox.outcome()) is not None:
+            return outcome
+        if (rank_fault := mailbox.fault()) is not None:
+            return f"lost: {rank_fault.as_error()}"
+        # Rank 0 was killed, or could not be started.
+        return f"lost: a process of the run was killed or crashed, or did not start: {fault or 'nothing is known'}"[
+            :500
+        ]
     except LeaseRevokedError as error:
         log.warning("the lease is gone", run=run_id, error=str(error))
         return AttemptExit.LEASE_LOST.value
@@ -89,10 +96,3 @@ def _heartbeats_until_rank_zero(
         yield
     finally:
         heart.stop()
-
-
-def _last_words(mailbox: RankMailbox, fault: str | None) -> str:
-    """Return the known end of an attempt whose rank 0 left no word: it was killed, or could not be started."""
-    if (rank_fault := mailbox.fault()) is not None:
-        return f"lost: {rank_fault.as_error()}"
-    return f"lost: a process of the run was killed or crashed, or did not start: {fault or 'nothing is known'}"[:500]

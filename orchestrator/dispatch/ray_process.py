@@ -27,7 +27,12 @@ def start_embedded_ray(data_folder: Path, cpus: int) -> None:
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file(data_folder))
+    # Ray's shared secret lies with our data, not in the home folder, readable by its owner alone.
+    token = data_folder.resolve() / "ray_token"
+    if not token.exists():
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_hex(32))
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
     # Despite its name this is what makes Ray listen on 127.0.0.1 instead of on every interface.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     import ray
@@ -73,13 +78,3 @@ def stop_embedded_ray(data_folder: Path) -> None:
     ray.shutdown()
     while _embedded:
         close_session(_embedded.pop(), data_folder)
-
-
-def _token_file(data_folder: Path) -> Path:
-    """Return the file of Ray's shared secret, which lies with our data, not in the home folder, readable by its owner
-    alone."""
-    path = data_folder.resolve() / "ray_token"
-    if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_hex(32))
-    return path

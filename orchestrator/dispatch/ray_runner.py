@@ -101,8 +101,11 @@ class RayRunner:
         adopted_names = names & adopted.keys()
         for name in adopted_names:
             self._take_over(name, adopted[name])
-        for name in names - adopted_names:
-            _end_actor(name)
+        for name in names - adopted_names:  # what an earlier dispatcher left and nobody waits for any more
+            try:
+                ray.kill(ray.get_actor(name), no_restart=True)
+            except ValueError:
+                log.info("an actor was gone already", actor=name)
         return tuple(adopted[name] for name in sorted(adopted_names))
 
     def collect_ended(self) -> Sequence[EndedAttempt]:
@@ -248,14 +251,6 @@ def _has_died(node: NodeId | None) -> bool:
 
 def _actor_name(run_id: RunId, attempt: int) -> str:
     return f"run-{run_id}-a{attempt}"
-
-
-def _end_actor(name: str) -> None:
-    """End what an earlier dispatcher left and nobody waits for any more."""
-    try:
-        ray.kill(ray.get_actor(name), no_restart=True)
-    except ValueError:
-        log.info("an actor was gone already", actor=name)
 
 
 def _ended_attempt(started: _LiveActor, *, interrupted: bool, message: str) -> EndedAttempt:

@@ -98,16 +98,13 @@ class WebhookSender(Duty):
 
     def _post(self, message: DueMessage) -> None:
         self._policy.check(message.url)
-        asyncio.run(post(self._policy, message, self._secret(message), self._tls))
-
-    def _secret(self, message: DueMessage) -> str:
         secret = self._key.secret(message.webhook_id)
         if fingerprint(secret) != message.secret_hash:
             raise SigningKeyError(
                 "the data folder's webhooks.key is not the one that this webhook was added with; remove it and add it "
                 "again"
             )
-        return secret
+        asyncio.run(post(self._policy, message, secret, self._tls))
 
 
 async def post(

@@ -80,14 +80,12 @@ class Exporter(Duty):
                 pass
 
     def _write(self, entry: OutboxEntry) -> None:
-        self._copy = self._copy or self._make_copy()
+        if self._copy is None:
+            for name, value in ENVIRONMENT.items():
+                os.environ.setdefault(name, value)
+            from orchestrator.export.mlflow import MlflowCopy  # a second and 100 MB, after the variables that it reads
+
+            self._copy = MlflowCopy(
+                self._experiments, self._runs, self._uri, self._artifacts_folder, before_batch=self.leadership.require
+            )
         self._copy.write(entry)
-
-    def _make_copy(self) -> "MlflowCopy":
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        from orchestrator.export.mlflow import MlflowCopy  # a second and 100 MB, after the variables that it reads
-
-        return MlflowCopy(
-            self._experiments, self._runs, self._uri, self._artifacts_folder, before_batch=self.leadership.require
-        )

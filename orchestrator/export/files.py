@@ -40,18 +40,15 @@ def _columns(runs: Iterable[RunRecord]) -> tuple[dict[str, list[Any]], int]:
     texts: dict[str, str] = {}
     length = 0
     for run in runs:
-        for name, value in (*leaves(run.model_dump(mode="json")), *_in_one_word(run).items()):
+        # What the flat columns say in several, in one word each.
+        peak_bytes = run.result.peak_tensor_bytes() if run.result else None
+        whole = {"outcome": run.state_word(), "peak_tensor_bytes": peak_bytes}
+        for name, value in (*leaves(run.model_dump(mode="json")), *whole.items()):
             column = columns.setdefault(name, [])
             column.extend([None] * (length - len(column)))
             column.append(texts.setdefault(value, value) if isinstance(value, str) else value)
         length += 1
     return columns, length
-
-
-def _in_one_word(run: RunRecord) -> dict[str, str | int | None]:
-    """Return the values that the flat columns say in several."""
-    peak_bytes = run.result.peak_tensor_bytes() if run.result else None
-    return {"outcome": run.state_word(), "peak_tensor_bytes": peak_bytes}
 
 
 def write_series(read: Callable[[str], Columns], runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:

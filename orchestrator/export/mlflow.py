@@ -121,20 +121,20 @@ class MlflowCopy:
     def _write_run(self, folder: str, parent: str, run: RunRecord) -> None:
         tags = {"bench.run_id": run.id, "bench.ended_at": _moment(run), "mlflow.parentRunId": parent}
         name = f"{run.candidate}-{run.model}-lr{run.lr:g}-s{run.seed}"
-        self._discard_earlier(folder, run)
+        # The copies of this run as it ended before; what was cut in making is one of them, too.
+        earlier = f"tags.`bench.run_id` = '{run.id}' and tags.`bench.ended_at` != '{_moment(run)}'"
+        for old_copy in self._client.search_runs([folder], filter_string=earlier):
+            self._client.delete_run(old_copy.info.run_id)
         copy, _ = self._run_id(folder, "bench.run_id", run, name, tags)
         columns = self._runs.series(run.id)
         self._log_metrics(copy, point_metrics(columns, _milliseconds(run.started_at)))
         self._log_metrics(copy, result_metrics(run, _milliseconds(run.ended_at)))
-        self._log_words(copy, dict(_params(run)), self._tags(run))
+        # MLflow's parameters are flat strings: `workload.budget.steps` → `240`.
+        leaves_of_spec = leaves(run.spec.model_dump(mode="json")) if run.spec else ()
+        params = {name: value if isinstance(value, str) else json.dumps(value) for name, value in leaves_of_spec}
+        self._log_words(copy, params, self._tags(run))
         self._log_artifacts(copy, run, columns)
         self._client.set_terminated(copy, ENDED_AS[run.status], end_time=_milliseconds(run.ended_at))
-
-    def _discard_earlier(self, folder: str, run: RunRecord) -> None:
-        """Delete the copies of this run as it ended before; what was cut in making is one of them, too."""
-        earlier = f"tags.`bench.run_id` = '{run.id}' and tags.`bench.ended_at` != '{_moment(run)}'"
-        for copy in self._client.search_runs([folder], filter_string=earlier):
-            self._client.delete_run(copy.info.run_id)
 
     def _folder(self, name: str) -> str:
         experiment = self._client.get_experiment_by_name(name)
@@ -232,12 +232,6 @@ def result_metrics(run: RunRecord, milliseconds: int) -> Iterator[tuple[str, flo
             if isinstance(value, int | float) and not isinstance(value, bool):
                 yield f"result.{name}" if name in POINT_METRICS else name, float(value), milliseconds, step
     yield "device_hours", run.device_seconds / 3600, milliseconds, step
-
-
-def _params(run: RunRecord) -> Iterator[tuple[str, str]]:
-    """Return `workload.budget.steps` → `240`: MLflow's parameters are flat strings."""
-    for name, value in leaves(run.spec.model_dump(mode="json")) if run.spec else ():
-        yield name, value if isinstance(value, str) else json.dumps(value)
 
 
 def _moment(run: RunRecord) -> str:

@@ -159,14 +159,19 @@ class TunedExperiment(Experiment):
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
         if not is_stored():
+            names = [candidate.name() for candidate in self.candidates]
+            allowed = f"must be one of {', '.join(names)}"
             faults = [
                 *self.candidate_faults(self.candidates),
-                *_baseline_faults(self.candidates, self.baseline),
+                *([] if self.baseline in (None, *names) else [(("baseline",), self.baseline, allowed)]),
                 *_fairness_faults(self.candidates, self.seeds, self.tuning),
                 *_schedule_faults(self.candidates, self.workload),
             ]
             faults = faults or self.further_faults()  # runs are counted where cells can be trained
-            raise_faults(type(self).__name__, faults or _run_count_faults(self.run_count(), self.candidates))
+            if not faults and (count := self.run_count()) > MAX_RUNS:
+                fault = f"makes {count} runs; at most {MAX_RUNS} in one experiment"
+                faults = [(("candidates",), len(self.candidates), fault)]
+            raise_faults(type(self).__name__, faults)
         return self
 
     def further_faults(self) -> list[SpecFault]:
@@ -435,17 +440,12 @@ class ComparisonSpec(TunedExperiment):
                 searched=frozenset(),  # a search changes nothing that is kept: it draws no beta of zero
                 has_rules=bool(candidate.rules),
                 workload=candidate.own_workload(self.workload),
-                runs=self._run_count_of(candidate),
+                # At most, if seeds are added, or every trial of a candidate is lost.
+                runs=self._trial_count_of(candidate) * len(self.tuning.seeds if self.tuning else self.seeds)
+                + (len(self.seeds) if self.tuning else 0),
             )
             for candidate in self.candidates
         )
-
-    def _run_count_of(self, candidate: Candidate) -> int:
-        """Return trials × tuning seeds + seeds: at most, if seeds are added, or every trial of a candidate is lost."""
-        trials = self._trial_count_of(candidate)
-        if self.tuning is None:
-            return trials * len(self.seeds)
-        return trials * len(self.tuning.seeds) + len(self.seeds)
 
     def _trial_count_of(self, candidate: Candidate) -> int:
         """Return the number of settings that a candidate tries: of its learning rates, or as many as a search takes."""
@@ -494,14 +494,6 @@ class ComparisonSpec(TunedExperiment):
         return next(candidate for candidate in self.candidates if candidate.name() == name)
 
 
-def _baseline_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
-    """Return the fault of a baseline that is not a candidate."""
-    names = [candidate.name() for candidate in candidates]
-    if baseline is None or baseline in names:
-        return []
-    return [(("baseline",), baseline, f"must be one of {', '.join(names)}")]
-
-
 def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuning: Tuning | None) -> list[SpecFault]:
     """Return the faults that make the answer unfair: unequal trial budgets, and settings chosen on the judging
     seeds."""
@@ -521,13 +513,6 @@ def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuni
         )
         faults.append((("tuning", "replicates"), tuning.replicates, allowed))
     return faults
-
-
-def _run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[SpecFault]:
-    """Return the fault of more runs than one experiment may have."""
-    if count <= MAX_RUNS:
-        return []
-    return [(("candidates",), len(candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
 
 
 def _schedule_faults(candidates: Sequence[Candidate], workload: Workload) -> list[SpecFault]:

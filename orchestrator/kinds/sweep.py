@@ -21,7 +21,6 @@ from orchestrator.tuning.search_spaces import (
     Domain,
     FromCatalog,
     Range,
-    contains,
     ends,
     grid_size,
     settings_count,
@@ -129,10 +128,6 @@ class SearchedCandidate(NamedOptimizer):
         named = sorted(self.space.items(), key=lambda item: (item[0] != LR, item[0] != WARMUP, item[0]))
         return {name: domain for name, domain in named if not isinstance(domain, FromCatalog)}
 
-    def default_rate(self) -> float:
-        """Return the learning rate of trials that do not search it."""
-        return self.lr if self.lr is not None else catalog.entry(self.optimizer).learning_rate
-
     def defaults(self, workload: Workload) -> dict[str, Scalar]:
         """Return the searched hyperparameters at their default values, without those that the catalog no longer
         knows."""
@@ -141,11 +136,6 @@ class SearchedCandidate(NamedOptimizer):
         usual = entry.defaults() | {LR: entry.learning_rate, WARMUP: workload.schedule.warmup_steps}
         usual |= dict.fromkeys(filter(is_rule, self.ranges()), PLAN)
         return {name: usual[name] for name in self.ranges() if name in usual}
-
-    def includes_defaults(self, workload: Workload) -> bool:
-        """Return whether a trial at all of the defaults is possible."""
-        ranges, usual = self.ranges(), self.defaults(workload)
-        return ranges.keys() == usual.keys() and all(contains(ranges[name], value) for name, value in usual.items())
 
     def parameters_of(self, run: RunSpec) -> dict[str, Scalar]:
         """Return the hyperparameters that a trial's run has."""

@@ -49,8 +49,15 @@ def _remove(
     remote: RemoteFolder | None,
 ) -> bool:
     """Return whether all of it is gone: not where the process is about to end."""
-    if remote is None:  # otherwise every machine has a folder of runs of its own, and this one perhaps none
-        _require_folders(database, runs_folder, experiment_id)
+    # Where the folder of all runs is away and a run has begun, its disk is not mounted, and what lies on it would
+    # outlive the rows that know of it. With a remote folder every machine has its own, and this one perhaps none.
+    if remote is None and not (
+        runs_folder.is_dir() or (runs_folder.parent.is_dir() and not has_begun(database, experiment_id))
+    ):
+        raise FileNotFoundError(
+            f"the folder of all runs, {runs_folder}, is not there; mount its disk, or make an empty folder in its "
+            "place where nothing is left of it"
+        )
     while run_ids := runs_left(database, experiment_id, RUNS_AT_ONCE):
         for run_id in run_ids:
             if stopping():
@@ -63,17 +70,6 @@ def _remove(
     _remove_folder(data_folder / "sweeps" / experiment_id)
     (data_folder / "logs" / f"sweep-{experiment_id}.log").unlink(missing_ok=True)
     return remove_experiment(database, experiment_id)
-
-
-def _require_folders(database: Database, runs_folder: Path, experiment_id: ExperimentId) -> None:
-    """Raise `FileNotFoundError` where the folder of all runs is away and a run has begun: that is a disk which is not
-    mounted, and what lies on it would outlive the rows that know of it."""
-    if runs_folder.is_dir() or (runs_folder.parent.is_dir() and not has_begun(database, experiment_id)):
-        return
-    raise FileNotFoundError(
-        f"the folder of all runs, {runs_folder}, is not there; mount its disk, or make an empty folder in its place "
-        "where nothing is left of it"
-    )
 
 
 def _remove_folder(folder: Path) -> None:

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pydantic import ValidationError
 
 from orchestrator.annotations import AnnotationChange
-from orchestrator.errors import ConflictError, DamagedError, DeletedError, NotFoundError
-from orchestrator.external_runs import ExternalExperiment, Listed
+from orchestrator.errors import ConflictError, DamagedError, DeletedError, MissingDataError, NotFoundError
+from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds import registry
 from orchestrator.kinds.comparison import ComparisonSpec, TunedExperiment
@@ -22,13 +22,11 @@ from orchestrator.services.specifications import Specifications
 from orchestrator.specs.preview import Preview
 from orchestrator.store import annotations, reads
 from orchestrator.store.admin import deletion
-from orchestrator.store.database import Database
+from orchestrator.store.database import DAY_SECONDS, Database
 from orchestrator.store.external_runs import ExternalRuns
 from orchestrator.store.queue import run_actions, submission
 from worker.schema import first_fault
 from worker.words import pluralize
-
-DAY_SECONDS = 86_400.0
 
 
 class Experiments:
@@ -68,7 +66,8 @@ class Experiments:
         """Queue an experiment durably. The same key and specification give the same experiment again; the same key
         with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
         `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
-        self._specifications.require_data(spec)
+        if missing := self._specifications.missing_data(spec):
+            raise MissingDataError(" ".join(missing))
         return submission.submit(
             self._database, spec, key=key, by=by, cloned_from=cloned_from, most_waiting=self.most_waiting
         )
@@ -83,19 +82,16 @@ class Experiments:
         with self._database.reading() as connection:
             return reads.any_experiment(connection, experiment_id, deleted_too=deleted_too)
 
-    def find_any(self, experiment_id: str) -> Listed:
-        """Return an experiment of any source, damaged or not: by its id, or an external one by its name, too."""
+    def find(self, experiment_id: str) -> ExperimentRecord | ExternalExperiment:
+        """Return an experiment of any source: by its id, or an external one by its name, too; raises `DamagedError` if
+        it cannot be read."""
         try:
-            return self.get_any(experiment_id)
+            experiment = self.get_any(experiment_id)
         except NotFoundError as error:
             if not isinstance(error, DeletedError):
                 with suppress(NotFoundError):
                     return self._external_runs.experiment(experiment_id)
             raise
-
-    def find(self, experiment_id: str) -> ExperimentRecord | ExternalExperiment:
-        """Return an experiment of any source; raises `DamagedError` if it cannot be read."""
-        experiment = self.find_any(experiment_id)
         if isinstance(experiment, DamagedExperiment):
             raise DamagedError(experiment.damaged)
         return experiment

@@ -7,7 +7,7 @@ from orchestrator.storage import Storage
 from orchestrator.store import activity, reads
 from orchestrator.store.database import Database
 from orchestrator.store.queue.capacity import Node
-from orchestrator.store.queue.nodes import read_largest_nodes
+from orchestrator.store.queue.queue import read_largest_nodes
 
 DATABASE_FULL = (
     "the database has no room: submissions are refused, and trainings keep their reports; make room on its disk, and "

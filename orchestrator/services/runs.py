@@ -150,14 +150,14 @@ class Runs:
     ) -> tuple[Chart, ...]:
         """Return one metric of several runs, each over at most `count` ranges of steps: lowest, mean and highest
         value."""
-        return tuple(self._chart(run_id, metric, count, after_step, until_step) for run_id in run_ids)
-
-    def _chart(self, run_id: str, metric: str, count: int, after_step: int, until_step: int | None) -> Chart:
-        columns = self.series(run_id, (metric,), after_step=after_step)
-        if until_step is not None:
-            columns = columns.rows(columns.step <= until_step)
-        ranges = {name: tuple(column.tolist()) for name, column in buckets(columns, metric, count).items()}
-        return Chart(run_id=run_id, metric=metric, **ranges)
+        charts = []
+        for run_id in run_ids:
+            columns = self.series(run_id, (metric,), after_step=after_step)
+            if until_step is not None:
+                columns = columns.rows(columns.step <= until_step)
+            ranges = {name: tuple(column.tolist()) for name, column in buckets(columns, metric, count).items()}
+            charts.append(Chart(run_id=run_id, metric=metric, **ranges))
+        return tuple(charts)
 
     def observations(
         self, run_id: str, *, after_step: int = -1, most_steps: int | None = None
@@ -199,15 +199,13 @@ def log_tail(storage: Storage, run_id: str, attempt: int, most_bytes: int) -> st
             raise NotFoundError(
                 f"{log_owner} has left no log here; it has not begun, or it ran on a machine that keeps its own"
             ) from error
-        tail = _remote_tail(url, remote_name(path), most_bytes, log_owner)
+        try:
+            content = read_soon(url, remote_name(path))
+        except RemoteFolderError as away:
+            raise NotFoundError(f"{log_owner} has no log here, and its copy cannot be read now: {away}") from away
+        if content is None:
+            raise NotFoundError(
+                f"{log_owner} has no log here and no copy at {url}: it has not started, or not copied one"
+            ) from error
+        tail = whole_lines(content[-most_bytes:]) if len(content) > most_bytes else content
     return tail.decode(errors="replace")
-
-
-def _remote_tail(url: str, name: str, most_bytes: int, log_owner: str) -> bytes:
-    try:
-        content = read_soon(url, name)
-    except RemoteFolderError as error:
-        raise NotFoundError(f"{log_owner} has no log here, and its copy cannot be read now: {error}") from error
-    if content is None:
-        raise NotFoundError(f"{log_owner} has no log here and no copy at {url}: it has not started, or not copied one")
-    return whole_lines(content[-most_bytes:]) if len(content) > most_bytes else content

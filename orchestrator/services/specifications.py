@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from orchestrator.analysis.design import design_power
 from orchestrator.analysis.laws.verdicts import law_warnings
-from orchestrator.errors import MissingDataError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import AnswerKind
@@ -38,11 +37,6 @@ class Specifications:
     def missing_data(self, spec: ExperimentSpec) -> list[str]:
         """Return a sentence for each thing that only a person can bring and that is not there."""
         return missing_data(spec.workload, self._storage.datasets_folder(), self._storage.dataset_url)
-
-    def require_data(self, spec: ExperimentSpec) -> None:
-        """Raise `MissingDataError` if anything is missing that only a person can bring."""
-        if missing := self.missing_data(spec):
-            raise MissingDataError(" ".join(missing))
 
     def warnings(self, spec: ExperimentSpec) -> list[str]:
         """Return a sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one;

@@ -59,7 +59,8 @@ def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: RequestPart =
     faults_by_position: dict[tuple[str, str], Fault] = {}
     of_unions: dict[str, str] = {}
     for error in errors:
-        if _is_artefact(error):
+        # Pydantic only counts the items that it refused: a long enough tuple is then called too short.
+        if error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]:
             continue
         fault, in_union = _fault(error, root, source)
         if in_union and fault.pointer in of_unions:
@@ -98,34 +99,20 @@ def short_json(value: Any, depth: int = 2) -> Any:
     if isinstance(value, bytes):
         return _short(value[: LONGEST_TEXT + 1].decode("utf-8", "replace"))
     if isinstance(value, Mapping):
-        return _object_text(value, depth)
+        if depth == 0:
+            return "{…}" if value else {}
+        items = list(value.items())[:MOST_ITEMS]
+        shown = {_short(encodable(str(key))): short_json(item, depth - 1) for key, item in items}
+        return shown | ({"…": "…"} if len(value) > MOST_ITEMS else {})
     if isinstance(value, list | tuple):
-        return _list_text(value, depth)
+        if depth == 0:
+            return "[…]" if value else []
+        return [short_json(item, depth - 1) for item in value[:MOST_ITEMS]] + ["…"] * (len(value) > MOST_ITEMS)
     return _short(encodable(str(value)))
-
-
-def _object_text(value: Mapping[Any, Any], depth: int) -> Any:
-    if depth == 0:
-        return "{…}" if value else {}
-    items = list(value.items())[:MOST_ITEMS]
-    ellipsis: dict[str, Any] = {"…": "…"} if len(value) > MOST_ITEMS else {}
-    return {_short(encodable(str(key))): short_json(item, depth - 1) for key, item in items} | ellipsis
-
-
-def _list_text(value: list[Any] | tuple[Any, ...], depth: int) -> Any:
-    if depth == 0:
-        return "[…]" if value else []
-    ellipsis = ["…"] if len(value) > MOST_ITEMS else []
-    return [short_json(item, depth - 1) for item in value[:MOST_ITEMS]] + ellipsis
 
 
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
-
-
-def _is_artefact(error: Mapping[str, Any]) -> bool:
-    """Return whether pydantic only counts the items that it refused: a long enough tuple is then called too short."""
-    return error["type"] == "too_short" and bool(len(error["input"]) >= error["ctx"]["min_length"])
 
 
 def _fault(error: Mapping[str, Any], root: Any, source: RequestPart) -> tuple[Fault, bool]:
@@ -139,7 +126,9 @@ def _fault(error: Mapping[str, Any], root: Any, source: RequestPart) -> tuple[Fa
     if error["type"] in ("union_tag_invalid", "union_tag_not_found") and isinstance(content, Mapping):
         name = error["ctx"]["discriminator"].strip(QUOTES)
         path, content = (*path, name), content.get(name)
-    allowed = SCALAR_EXPECTED if _is_scalar(union) else _expectation(error, model, path)
+    # Of `optim.catalog.Scalar` each of pydantic's errors tells of one arm, and none of all.
+    is_scalar = {bool, str} <= {*map(_unwrap, get_args(union))}
+    allowed = SCALAR_EXPECTED if is_scalar else _expectation(error, model, path)
     return Fault(pointer=pointer(path), value=short_json(content), allowed=encodable(allowed), source=source), bool(
         union
     )
@@ -194,7 +183,9 @@ def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | No
             if arm is not None:
                 current_type = model = arm
                 continue
-            arm = _arm_with_field(current_type, step)  # our own faults name no tag
+            # Our own faults name no tag: the first arm that is a model and has a field of that name.
+            models = (arm for arm in map(_unwrap, get_args(current_type)) if hasattr(arm, "model_fields"))
+            arm = next((arm for arm in models if step in arm.model_fields), None)
             if arm is None:
                 return tuple(path), model, current_type
             current_type = arm
@@ -203,8 +194,10 @@ def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | No
             model = current_type
             field = current_type.model_fields.get(str(step))
             current_type = field.annotation if field else None
+        elif get_origin(current_type) in (tuple, list, dict):
+            current_type = [*get_args(current_type), None][get_origin(current_type) is dict]
         else:
-            current_type = _item_of(current_type)
+            current_type = None
     return tuple(path), model, None
 
 
@@ -215,28 +208,6 @@ def _arm_with_tag(union: Any, tag: int | str) -> type[BaseModel] | None:
         if any(get_origin(field.annotation) is Literal and field.default == tag for field in fields.values()):
             return cast("type[BaseModel]", arm)
     return None
-
-
-def _arm_with_field(union: Any, name: int | str) -> type[BaseModel] | None:
-    """Return the first arm that is a model and has a field of that name."""
-    for arm in map(_unwrap, get_args(union)):
-        if isinstance(arm, type) and issubclass(arm, BaseModel) and name in arm.model_fields:
-            return arm
-    return None
-
-
-def _is_scalar(union: Any) -> bool:
-    """Return whether the arms are those of `optim.catalog.Scalar`: each of pydantic's errors tells of one, and none of
-    all."""
-    return {bool, str} <= {*map(_unwrap, get_args(union))}
-
-
-def _item_of(annotation: Any) -> Any:
-    """Return the annotation of the items of a tuple, list or dict; None for anything else."""
-    arguments = get_args(annotation)
-    if get_origin(annotation) is dict:
-        return arguments[1]
-    return arguments[0] if arguments and get_origin(annotation) in (tuple, list) else None
 
 
 def _unwrap(annotation: Any) -> Any:

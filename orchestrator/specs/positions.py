@@ -35,7 +35,8 @@ class SourcePositions:
         self._root, self._members = SourcePosition(1, 1), Members()
         # JSON that YAML does not take, and what is nested too deeply: faults are told at its first line.
         with suppress(yaml.YAMLError, RecursionError):
-            if (root := _root_node(text)) is not None:
+            # JSON may be indented by tabs, YAML may not.
+            if (root := yaml.compose(text.replace("\t", " "), Loader=SpecLoader)) is not None:
                 self._root, self._members = _start_of(root), _members_of(root, {})
 
     def position(self, where: str) -> SourcePosition:
@@ -46,14 +47,6 @@ class SourcePositions:
                 break
             location, members = members[step]
         return location
-
-
-def _root_node(text: str) -> yaml.Node | None:
-    loader = SpecLoader(text.replace("\t", " "))  # JSON may be indented by tabs, YAML may not
-    try:
-        return loader.get_single_node()
-    finally:
-        loader.dispose()
 
 
 def _members_of(node: yaml.Node, members_by_node: dict[yaml.Node, Members]) -> Members:
@@ -67,18 +60,13 @@ def _members_of(node: yaml.Node, members_by_node: dict[yaml.Node, Members]) -> M
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.tag != _MERGE:
-                members[_step(key.value)] = _start_of(key), _members_of(value, members_by_node)
+                members[pointer((key.value,))[1:]] = _start_of(key), _members_of(value, members_by_node)
         for key, value in node.value:  # after its own members, which win
             if key.tag == _MERGE:
                 for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                     for step, member in _members_of(merged, members_by_node).items():
                         members.setdefault(step, member)
     return members
-
-
-def _step(name: int | str) -> str:
-    """Return a field's name, or an item's number, as it stands in a JSON pointer."""
-    return pointer((name,))[1:]
 
 
 def _start_of(node: yaml.Node) -> SourcePosition:

@@ -15,7 +15,7 @@ from orchestrator.jobs import LIVE, AttemptOutcome, RunStatus
 from orchestrator.records import QueuePosition, ServiceMetrics, Timing
 from orchestrator.store.admin import deletion
 from orchestrator.store.admin.quotas import quotas
-from orchestrator.store.database import Database
+from orchestrator.store.database import DAY_SECONDS, Database
 from orchestrator.store.ids import validate_id
 from orchestrator.store.outgoing.exports import IS_EXPORTED
 from orchestrator.store.reads import require_run
@@ -32,7 +32,6 @@ from orchestrator.store.tables import (
 
 RECENT_RUNS = 50
 """Runs whose durations make the estimate: enough to be steady, few enough to follow a change of workload."""
-DAY_SECONDS = 86_400
 MOST_AT_WORK = 500
 FAILURES = 12
 
@@ -95,7 +94,10 @@ def activity(database: Database, connection: Connection, *, waiting: int) -> Act
         waiting_total=int(connection.execute(in_queue).scalar_one()),
         failures=_failures(connection),
         failed_runs=int(connection.execute(failed).scalar_one()),
-        leaders=_leaders(connection, now),
+        leaders=tuple(
+            Leader(role=row.role, holder=row.holder, term=row.term, expires_in_seconds=row.expires_at - now)
+            for row in connection.execute(sa.select(leaders).order_by(leaders.c.role))
+        ),
         device_seconds_today=_device_seconds_since(connection, DAY_SECONDS * math.floor(now / DAY_SECONDS)),
     )
 
@@ -144,13 +146,6 @@ def _waiting(connection: Connection, limit: int, now: float) -> tuple[WaitingRun
         starts = None if pace is None or position is None else position * pace
         waiting_runs.append(WaitingRun(**values, position=position, starts_in_seconds=starts))
     return tuple(waiting_runs)
-
-
-def _leaders(connection: Connection, now: float) -> tuple[Leader, ...]:
-    rows = connection.execute(sa.select(leaders).order_by(leaders.c.role))
-    return tuple(
-        Leader(role=row.role, holder=row.holder, term=row.term, expires_in_seconds=row.expires_at - now) for row in rows
-    )
 
 
 def _device_seconds_since(connection: Connection, moment: float) -> float:

@@ -28,6 +28,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from orchestrator.errors import DiskFullError, StoreError
 
+DAY_SECONDS = 86_400.0
 BUSY_TIMEOUT_SECONDS = 30.0
 """The time that a writer waits for a writer of another process before it gives up."""
 MIGRATION_LOCK = 0x_ADA9_BE4C
@@ -126,7 +127,13 @@ class Database:
         try:
             with self._store_errors(), self._writer_lock, self._engine.begin() as connection:
                 if self._sqlite:
-                    _begin_writing(connection, "FULL" if durable else "NORMAL")
+                    # The level can only change between transactions; a connection comes from a pool and keeps the one
+                    # it had. A listener to SQLAlchemy's `begin` would cost each statement a round of listeners.
+                    level = "FULL" if durable else "NORMAL"
+                    if connection.info.get("bench_synchronous") != level:
+                        connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
+                        connection.info["bench_synchronous"] = level
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
                 elif not durable:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
                 yield connection
@@ -149,7 +156,11 @@ class Database:
     def migrate(self) -> None:
         """Bring the schema to this version's; changes nothing if it is there already. Raises `StoreError`, also
         where nothing could be written later."""
-        if self._is_newest():
+        with self.reading() as connection:  # nearly every start finds the newest schema, and needs no alembic
+            is_there = sa.inspect(connection).has_table("alembic_version")
+            query = "SELECT version_num FROM alembic_version"
+            revisions = connection.exec_driver_sql(query).scalars().all() if is_there else ()
+        if list(revisions) == [newest_migration()]:
             with suppress(DiskFullError), self.writing(durable=False) as connection:  # room may come
                 connection.execute(_TOUCH)
             return
@@ -159,15 +170,6 @@ class Database:
             if not self._sqlite:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
             migrations.migrate(connection)
-
-    def _is_newest(self) -> bool:
-        """Return whether the schema is that of the newest migration: nearly every start finds it so, and needs no
-        alembic."""
-        with self.reading() as connection:
-            if not sa.inspect(connection).has_table("alembic_version"):
-                return False
-            revisions = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
-        return list(revisions) == [newest_migration()]
 
     def check(self) -> None:
         """Raise `StoreError` unless the database answers and has our schema."""
@@ -188,11 +190,12 @@ class Database:
             raise
         except (DBAPIError, PoolTimeoutError) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            if _is_full(cause):
+            sqlite_code, state = getattr(cause, "sqlite_errorcode", 0), getattr(cause, "sqlstate", None)
+            if sqlite_code in SQLITE_FULL or state in POSTGRESQL_FULL:
                 raise DiskFullError(
                     f"the database has no room, and nothing was stored: {cause}; make room on its disk, then ask again"
                 ) from error
-            if self._sqlite and getattr(cause, "sqlite_errorcode", 0) & 0xFF in SQLITE_NO_RIGHTS:
+            if self._sqlite and sqlite_code & 0xFF in SQLITE_NO_RIGHTS:
                 raise StoreError(
                     f"the database {self._engine.url.database} cannot be used: {cause}; let this user write in its "
                     "folder, which must exist, and to all files of that name, or choose another folder with --data"
@@ -225,27 +228,21 @@ def _engine(url: str) -> Engine:
         # The URL itself is not shown: it may hold a password.
         raise StoreError("cannot read the database URL; use sqlite:///<file> or postgresql://…") from error
     kind = parsed.get_backend_name()
+    # The pool is as wide as the web server's thread pool: SQLite's readers never wait for one another in WAL mode.
+    pool: dict[str, Any] = {"pool_size": 8, "max_overflow": 56}
     if kind == "sqlite" and parsed.database not in (None, "", ":memory:"):
-        return _sqlite_engine(parsed)
+        arguments = {"timeout": BUSY_TIMEOUT_SECONDS, "isolation_level": None}
+        engine = sa.create_engine(parsed, connect_args=arguments, **pool)
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        return engine
     if kind in ("postgresql", "postgres"):
-        return _postgresql_engine(parsed.set(drivername="postgresql+psycopg"))
+        try:
+            return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, **pool)
+        except ModuleNotFoundError as error:
+            way_out = "in the project's folder: pip install '.[postgres]'"
+            raise StoreError(f"PostgreSQL needs the driver; {way_out}") from error
     shown = parsed.render_as_string(hide_password=True)
     raise StoreError(f"cannot keep experiments in {shown!r}; use sqlite:///<file> or postgresql://…")
-
-
-def _sqlite_engine(url: sa.URL) -> Engine:
-    arguments = {"timeout": BUSY_TIMEOUT_SECONDS, "isolation_level": None}
-    # The pool is as wide as the web server's thread pool: readers never wait for one another in WAL mode.
-    engine = sa.create_engine(url, connect_args=arguments, pool_size=8, max_overflow=56)
-    sa.event.listen(engine, "connect", _prepare_sqlite)
-    return engine
-
-
-def _postgresql_engine(url: sa.URL) -> Engine:
-    try:
-        return sa.create_engine(url, pool_size=8, max_overflow=56, pool_pre_ping=True)
-    except ModuleNotFoundError as error:
-        raise StoreError("PostgreSQL needs the driver; in the project's folder: pip install '.[postgres]'") from error
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -253,19 +250,3 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _begin_writing(connection: Connection, level: str) -> None:
-    """Begin SQLite's transaction with the writer's lock. A listener to SQLAlchemy's `begin` would cost each statement a
-    round of listeners."""
-    # The level can only change between transactions; a connection comes from a pool and keeps the one it had.
-    if connection.info.get("bench_synchronous") != level:
-        connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
-        connection.info["bench_synchronous"] = level
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _is_full(cause: BaseException | None) -> bool:
-    if getattr(cause, "sqlite_errorcode", None) in SQLITE_FULL:
-        return True
-    return getattr(cause, "sqlstate", None) in POSTGRESQL_FULL

@@ -12,7 +12,7 @@ later session went back behind is left out.
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -122,7 +122,15 @@ class ExternalRuns:
                 if _may_go_back(connection, row, batch, chunk, new):
                     with suppress(DamagedError):  # then what is new is added to what was known
                         changes["metrics"] = json.dumps(_summaries(connection, row), sort_keys=True)
-            _require_short_summary({**row._mapping, **changes})
+            summary = {**row._mapping, **changes}
+            lengths = {name: len(summary[name]) for name in ("config", "tags", "metrics")}
+            if (length := sum(lengths.values())) > LONGEST_SUMMARY:
+                parts = ", ".join(f"{name} {count:,}" for name, count in lengths.items())
+                raise ConflictError(
+                    f"external run {run_id} would have {length:,} characters of settings and metrics as JSON "
+                    f"({parts}), of at most {LONGEST_SUMMARY:,}; log fewer names, keep less in its config, or begin "
+                    "another run"
+                )
             if new:
                 connection.execute(sa.update(external_runs).where(external_runs.c.id == run_id).values(changes))
                 count_change(connection)
@@ -272,16 +280,6 @@ def _require_room(connection: Connection, run_id: str, most_runs: int) -> None:
         raise ConflictError(
             f"there is no room for external run {run_id}: {total:,} of {most_runs:,} are here; delete some, or have "
             "$ADAPM_BENCH_EXTERNAL_RUNS raised"
-        )
-
-
-def _require_short_summary(row: Mapping[str, Any]) -> None:
-    lengths = {name: len(row[name]) for name in ("config", "tags", "metrics")}
-    if (length := sum(lengths.values())) > LONGEST_SUMMARY:
-        parts = ", ".join(f"{name} {count:,}" for name, count in lengths.items())
-        raise ConflictError(
-            f"external run {row['id']} would have {length:,} characters of settings and metrics as JSON ({parts}), of "
-            f"at most {LONGEST_SUMMARY:,}; log fewer names, keep less in its config, or begin another run"
         )
 
 

@@ -1,5 +1,6 @@
 """The read side: experiments, runs, attempts and events as the records that users see. Nothing here writes."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -97,7 +98,10 @@ def experiment_page(
     those older than that one. Raises `NotFoundError`."""
     # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
     query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
-    query = query.order_by(experiments.c.number.desc()).limit(limit).where(*_having(labelled))
+    query = query.order_by(experiments.c.number.desc()).limit(limit)
+    for label in labelled:
+        having = sa.select(labels.c.experiment_number).where(labels.c.label == validate_id(label))
+        query = query.where(experiments.c.number.in_(having))
     if before is not None:
         # A page goes on behind one that has been deleted since.
         row = connection.execute(_NUMBER, {"this": validate_id(before)}).one_or_none()
@@ -113,12 +117,6 @@ def several_experiments(connection: Connection, experiment_ids: Sequence[str]) -
     query = _EXPERIMENTS.where(experiments.c.id.in_(wanted), ~is_deleted)
     by_id = {record.id: record for record in _experiment_records(connection, connection.execute(query).all())}
     return tuple(by_id[experiment_id] for experiment_id in experiment_ids if experiment_id in by_id)
-
-
-def _having(labelled: Iterable[str]) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions that an experiment has each of these labels."""
-    numbers = sa.select(labels.c.experiment_number)
-    return [experiments.c.number.in_(numbers.where(labels.c.label == validate_id(label))) for label in labelled]
 
 
 def run(connection: Connection, run_id: str) -> RunRecord:
@@ -301,20 +299,14 @@ def _require_intact(record: AnyExperiment) -> ExperimentRecord:
 
 def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> tuple[AnyExperiment, ...]:
     numbers = [row.number for row in rows]
-    totals, written = _totals(connection, numbers), annotations.read(connection, rows)
+    totals = defaultdict[int, list[sa.Row[Any]]](list)  # a row for each state of an experiment's runs
+    for row in connection.execute(_TOTALS, {"numbers": numbers}):
+        totals[row.experiment_number].append(row)
+    written = annotations.read(connection, rows)
     verdicts = _verdicts(connection, numbers)
     return tuple(
-        _experiment_record(row, totals.get(row.number, []), verdicts.get(row.number, {}), written[row.number])
-        for row in rows
+        _experiment_record(row, totals[row.number], verdicts.get(row.number, {}), written[row.number]) for row in rows
     )
-
-
-def _totals(connection: Connection, numbers: Sequence[int]) -> dict[int, list[sa.Row[Any]]]:
-    """Return for each experiment a row for each state of its runs."""
-    totals_by_number: dict[int, list[sa.Row[Any]]] = {}
-    for row in connection.execute(_TOTALS, {"numbers": list(numbers)}):
-        totals_by_number.setdefault(row.experiment_number, []).append(row)
-    return totals_by_number
 
 
 def _verdicts(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[Verdict, int]]:

@@ -94,13 +94,6 @@ _define(
 _define(_Binary, sqlite="{0}", postgresql='(({0})::text COLLATE "C")')
 
 
-def _path_arguments(path: Sequence[str]) -> tuple[ColumnElement[str], ColumnElement[str]]:
-    """Return the path as SQLite writes it, and as PostgreSQL's array; both are bound, never part of the statement."""
-    sqlite = "$" + "".join(f'."{part}"' for part in path)
-    array = "{" + ",".join(f'"{part}"' for part in path) + "}"
-    return sa.literal(sqlite), sa.literal(array)
-
-
 @dataclass(frozen=True)
 class _Answer:
     """A field in SQL: what of it is a number and what text; each is null if it is the other."""
@@ -110,7 +103,9 @@ class _Answer:
 
 
 def _json(document: Expression, *path: str) -> _Answer:
-    arguments = _path_arguments(path)
+    # As SQLite writes it, and as PostgreSQL's array; both are bound, never part of the statement.
+    sqlite = "$" + "".join(f'."{part}"' for part in path)
+    arguments = sa.literal(sqlite), sa.literal("{" + ",".join(f'"{part}"' for part in path) + "}")
     return _Answer(_JsonNumber(document, *arguments), _JsonText(document, *arguments))
 
 

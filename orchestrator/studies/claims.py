@@ -15,7 +15,7 @@ from orchestrator.analysis.estimator import paired_difference
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Difference, OpenInterval
 from orchestrator.studies.result import CandidateOutcome, Figure, PartResult, StudyResult
-from orchestrator.studies.study import SHARED_METRICS, Study, StudyClaim, StudyFigures, StudyScale, identity
+from orchestrator.studies.study import SHARED_METRICS, Study, StudyClaim, StudyFigures, identity
 from worker.records.result import Finite, Record
 from worker.words import pluralize
 
@@ -78,7 +78,9 @@ def judge(study: Study, result: StudyResult, figures: StudyFigures | None) -> Fi
     for claim in study.claims:
         if claim.metric in SHARED_METRICS:
             for part in result.parts:
-                if claim.part in (None, part.name) and _has_candidate(study, result.scale, part.name, claim.candidate):
+                spec = planned.get(part.name)  # what is too large for small models is left out there
+                names = [candidate.name() for candidate in spec.candidates] if isinstance(spec, ComparisonSpec) else []
+                if claim.part in (None, part.name) and claim.candidate in names:
                     measures.append(_comparison_measure(study, claim, part, is_alone=len(result.parts) == 1))
         else:
             claimed_figures = [f for f in own_figures if (f.metric, f.candidate) == (claim.metric, claim.candidate)]
@@ -134,12 +136,6 @@ def verdict_on(claim: StudyClaim, low: float, high: float) -> ClaimVerdict | Non
     if lowest <= low and high <= highest:
         return ClaimVerdict.SUPPORTED
     return ClaimVerdict.CONTRADICTED if high < lowest or low > highest else ClaimVerdict.UNDECIDED
-
-
-def _has_candidate(study: Study, scale: StudyScale, part: str, candidate: str) -> bool:
-    """Return whether the scale has it: what is too large for small models is left out there."""
-    spec = study.scales[scale].get(part)
-    return isinstance(spec, ComparisonSpec) and any(contender.name() == candidate for contender in spec.candidates)
 
 
 def _figure_measure(study: Study, claim: StudyClaim, figure: Figure) -> Measure:

@@ -1,5 +1,6 @@
 """The studies by name: every folder here with a `study.yaml`, and those of one's own in a data folder's `studies`."""
 
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -18,25 +19,17 @@ def all_studies(folder: Path | None = None) -> tuple[Study, ...]:
     """Return all studies of the package, so that a new study needs no list, and those that were registered in `folder`,
     where unreadable ones are left out."""
     shipped = _shipped_studies()
-    names = {study.name for study in shipped}
-    return (*shipped, *(study for study in _registered(folder) if study.name not in names))
+    names, registered = {study.name for study in shipped}, list[Study]()
+    for path in sorted(folder.glob(f"*/{FILE}")) if folder else ():
+        with suppress(StudyError), trust_stored_names():  # by the rules of its day, as stored experiments are
+            registered.append(read_study(path))
+    return (*shipped, *(study for study in registered if study.name not in names))
 
 
 @cache
 def _shipped_studies() -> tuple[Study, ...]:
     studies = [read_study(path) for path in SHIPPED.glob(f"*/{FILE}")]
     return tuple(sorted(studies, key=lambda study: (study.order, study.name)))
-
-
-def _registered(folder: Path | None) -> list[Study]:
-    studies = []
-    for path in sorted(folder.glob(f"*/{FILE}")) if folder else ():
-        try:
-            with trust_stored_names():  # by the rules of its day, as stored experiments are
-                studies.append(read_study(path))
-        except StudyError:
-            continue
-    return studies
 
 
 def names() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from orchestrator.records import ExperimentRecord
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
-from orchestrator.studies.claims import ClaimVerdict, Finding, Measure, judge, no_finding
+from orchestrator.studies.claims import ClaimVerdict, Finding, judge, no_finding
 from orchestrator.studies.gathering import ResultSource, gather
 from orchestrator.studies.records import ScaleReport, StudyExperiment, StudySummary
 from orchestrator.studies.registry import all_studies, figures_of, published_path, study
@@ -126,14 +126,10 @@ def _deviations(own_finding: Finding, published: Finding) -> Iterator[str]:
         published_measure = measures_by_name.get(measure.name)
         if published_measure is None or measure.value is None or published_measure.value is None:
             continue
-        low, high = _published_bounds(published_measure)
+        low = -math.inf if published_measure.low is None else published_measure.low
+        high = math.inf if published_measure.high is None else published_measure.high
+        if published_measure.n is None:  # a counted figure has no interval
+            slack = COMPUTED_TOLERANCE * abs(published_measure.value)
+            low, high = published_measure.value - slack, published_measure.value + slack
         if not low <= measure.value <= high:
             yield f"{measure.name}: {measure.value:.4g}, outside of the published {low:.4g} to {high:.4g}."
-
-
-def _published_bounds(measure: Measure) -> tuple[float, float]:
-    """Return the interval; of a counted figure, its value within the tolerance."""
-    if measure.n is None and measure.value is not None:
-        slack = COMPUTED_TOLERANCE * abs(measure.value)
-        return measure.value - slack, measure.value + slack
-    return -math.inf if measure.low is None else measure.low, math.inf if measure.high is None else measure.high

@@ -45,10 +45,6 @@ class RunOutcome(Record):
         """Return whether there is a trained model."""
         return self.ended == Verdict.CONVERGED and self.loss is not None
 
-    def was_lost(self) -> bool:
-        """Return whether it diverged or ran out of memory."""
-        return self.ended in (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY)
-
 
 class CandidateOutcome(Record):
     """A candidate at its judged setting, as the comparison has it; of a sweep, its best trial.

@@ -74,9 +74,13 @@ class SweepDriver:
         # At its end Tune looks for the files of every trial, which it was told not to write, and warns of each.
         logging.getLogger("ray.tune").setLevel(logging.ERROR)
 
+        # The resource that Ray gives this machine alone.
+        node_id = ray.get_runtime_context().get_node_id()
+        resources: dict[str, Any] = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == node_id)
+        own_node = next(name for name in resources if name.startswith("node:") and not name.startswith("node:__"))
         trainable = partial(follow, database_url=self._database_url, steps_total=spec.workload.budget.steps)
         tuner = tune.Tuner(
-            tune.with_resources(trainable, {"cpu": 0, _own_node_resource(): SHARE}),
+            tune.with_resources(trainable, {"cpu": 0, own_node: SHARE}),
             tune_config=tune.TuneConfig(
                 metric=LOSS,
                 mode="min",
@@ -116,10 +120,3 @@ class SweepDriver:
     def _stop(self, run_id: str) -> None:
         if retry_while_away(lambda: trials.ask_to_stop(self._database, run_id)):
             log.info("trial is stopped early", run=run_id)
-
-
-def _own_node_resource() -> str:
-    """Return the resource that Ray gives this machine alone."""
-    node_id = ray.get_runtime_context().get_node_id()
-    resources: dict[str, Any] = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == node_id)
-    return next(name for name in resources if name.startswith("node:") and not name.startswith("node:__"))

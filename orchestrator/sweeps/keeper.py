@@ -41,10 +41,6 @@ class DriverOrder:
     ray_address: str
     folder: str
 
-    def line(self) -> bytes:
-        """Return the order as it is sent."""
-        return json.dumps(vars(self)).encode() + b"\n"
-
 
 @dataclass
 class _DriverProcess:
@@ -75,10 +71,14 @@ class SweepKeeper(Duty):
     def work(self) -> float:
         """Start a driver for each sweep that needs one, and end all others."""
         wanted = live_sweeps(self._database)[:MOST_DRIVERS]
-        self._end_unwanted(wanted)
+        # Others have some time to leave by themselves: each still waits for trials that end.
+        for sweep_id in self._drivers.keys() - set(wanted):
+            driver = self._drivers[sweep_id]
+            if driver.process is None or driver.process.poll() is not None:
+                _kill(driver)
+                del self._drivers[sweep_id]
         for sweep_id in wanted:
             self._keep_running(sweep_id, self._drivers.setdefault(sweep_id, _DriverProcess()))
-
         return TICK_SECONDS
 
     def step_back(self) -> None:
@@ -88,15 +88,6 @@ class SweepKeeper(Duty):
         self._drivers.clear()
 
     close = step_back
-
-    def _end_unwanted(self, wanted: Sequence[ExperimentId]) -> None:
-        """End drivers whose sweep has closed, after some time to leave by themselves: each still waits for trials that
-        end."""
-        for sweep_id in self._drivers.keys() - set(wanted):
-            driver = self._drivers[sweep_id]
-            if driver.process is None or driver.process.poll() is not None:
-                _kill(driver)
-                del self._drivers[sweep_id]
 
     def _keep_running(self, sweep_id: ExperimentId, driver: _DriverProcess) -> None:
         if driver.process is not None and driver.process.poll() is not None:
@@ -122,7 +113,7 @@ class SweepKeeper(Duty):
             )
         assert driver.process.stdin is not None
         try:
-            driver.process.stdin.write(self._order(sweep_id).line())
+            driver.process.stdin.write(json.dumps(vars(self._order(sweep_id))).encode() + b"\n")
             driver.process.stdin.flush()
         except BrokenPipeError:
             pass  # it is dead already, which the next look finds

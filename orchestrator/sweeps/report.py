@@ -155,16 +155,12 @@ def _finding(spec: SweepSpec, index: int, trials: Sequence[TrialRow], *, importa
         stopped_early=verdicts[Verdict.STOPPED_EARLY],
         diverged=verdicts[Verdict.DIVERGED],
         out_of_memory=verdicts[Verdict.OUT_OF_MEMORY],
-        at_edge=_edges(searched, best) if best else (),
+        at_edge=tuple(
+            name
+            for name, domain in searched.ranges().items()
+            if best and not isinstance(domain, Choice) and not EDGE < share_of(domain, best.parameters[name]) < 1 - EDGE
+        ),
         importance=_importance(searched, candidate_trials) if importance else (),
-    )
-
-
-def _edges(searched: SearchedCandidate, best: TrialRow) -> tuple[str, ...]:
-    return tuple(
-        name
-        for name, domain in searched.ranges().items()
-        if not isinstance(domain, Choice) and not EDGE < share_of(domain, best.parameters[name]) < 1 - EDGE
     )
 
 

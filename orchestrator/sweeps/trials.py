@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from itertools import islice, product
 from random import Random
 
+from optim import catalog
 from optim.catalog.records import Scalar
 from orchestrator.kinds.block_rules import is_rule, rules_of
 from orchestrator.kinds.comparison import Candidate
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.sweep import LR, WARMUP, SearchedCandidate, SweepSpec
-from orchestrator.tuning.search_spaces import draw, grid
+from orchestrator.tuning.search_spaces import contains, draw, grid
 
 Parameters = dict[str, Scalar]
 """Hyperparameter → value, in the order of the space."""
@@ -30,12 +31,13 @@ def planned_parameters(spec: SweepSpec, number: int) -> Parameters | None:
     index = number // len(spec.candidates)
     if spec.algorithm == "grid":
         return next(islice(grid_points(candidate), index, None))
-    if index == 0 and candidate.includes_defaults(spec.workload):
-        return candidate.defaults(spec.workload)
+    ranges, usual = candidate.ranges(), candidate.defaults(spec.workload)
+    if index == 0 and ranges.keys() == usual.keys() and all(contains(ranges[name], usual[name]) for name in usual):
+        return usual
     if spec.algorithm in ("tpe", "tpe-hyperband"):
         return None
     random = Random(f"{spec.seed}/{number}")  # noqa: S311 - a search, not a secret
-    return {name: draw(domain, random) for name, domain in candidate.ranges().items()}
+    return {name: draw(domain, random) for name, domain in ranges.items()}
 
 
 def grid_points(candidate: SearchedCandidate) -> Iterator[Parameters]:
@@ -54,7 +56,8 @@ def trial_run(spec: SweepSpec, number: int, parameters: Mapping[str, Scalar]) ->
 
 def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) -> Candidate:
     """Return a candidate of a comparison at these hyperparameters."""
-    rate, warmup = parameters[LR] if LR in parameters else searched.default_rate(), parameters.get(WARMUP)
+    rate, warmup = parameters.get(LR, searched.lr), parameters.get(WARMUP)
+    rate = catalog.entry(searched.optimizer).learning_rate if rate is None else rate
     assert isinstance(rate, int | float)  # spaces are checked at the border
     assert warmup is None or isinstance(warmup, int)
     options = {name: value for name, value in parameters.items() if name not in (LR, WARMUP) and not is_rule(name)}

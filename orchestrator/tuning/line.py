@@ -101,20 +101,17 @@ def _next_log_rate(log_rates: Sequence[float], losses: Sequence[float]) -> float
     low, middle, high = log_rates[best - 1 : best + 2]
     lower_loss, lowest_loss, upper_loss = losses[best - 1 : best + 2]
     if isfinite(lower_loss) and isfinite(upper_loss):
-        vertex = _lowest_point(low - middle, lower_loss - lowest_loss, high - middle, upper_loss - lowest_loss) + middle
+        left, right = low - middle, high - middle
+        left_rise, right_rise = lower_loss - lowest_loss, upper_loss - lowest_loss
+        slopes = right * left_rise - left * right_rise  # of the parabola through the three points
+        lowest = 0.0 if slopes == 0 else (right**2 * left_rise - left**2 * right_rise) / (2 * slopes)
+        vertex = lowest + middle
         if min(abs(vertex - rate_log) for rate_log in (low, middle, high)) >= TOLERANCE * (high - low):
             return vertex
         lower_is_wider = middle - low > high - middle
     else:
         lower_is_wider = isfinite(upper_loss) or (not isfinite(lower_loss) and middle - low > high - middle)
     return (low + middle) / 2 if lower_is_wider else (middle + high) / 2
-
-
-def _lowest_point(left: float, left_rise: float, right: float, right_rise: float) -> float:
-    """Return the lowest point of the parabola through (left, left_rise), (0, 0) and (right, right_rise), where 0 is the
-    lowest of the three."""
-    slopes = right * left_rise - left * right_rise
-    return 0.0 if slopes == 0 else (right**2 * left_rise - left**2 * right_rise) / (2 * slopes)
 
 
 def _vertex(best: float, tried: Trials) -> float:

@@ -62,7 +62,8 @@ REASONS = {
     "worker.data.weights": {"huggingface_hub": DOWNLOAD},
     "worker.footprint.count": {
         "worker.footprint.passes": "tensors without storage, and transformers: seconds, for who asks for activations",
-        "worker.footprint.sharded": SHARDED,
+        "torch.testing._internal.distributed.fake_pg": SHARDED,
+        "worker.distributed.sharding": SHARDED,
     },
     "worker.footprint.process": {"worker.footprint.count": TORCH},
     "worker.fork_server": {"worker.attempt": "in a forked process, whose parent has imported it"},

@@ -109,7 +109,7 @@ class PlayedRun:
     def break_down(self, message: str) -> None:
         """End without a result, in a way that no other attempt would mend."""
         failure = Failure(kind=FailureKind.PROGRAM, message=message, device_seconds=self._seconds())
-        self.attempts.fail(*self.identity, failure)
+        self.attempts.finish(*self.identity, failure)
 
     def diverges(self) -> bool:
         """Whether this run is one whose loss explodes."""

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Iterable
 
-from worker.records.protocol import CheckpointNotice, Command, Failure, Stopped
+from worker.records.protocol import CheckpointNotice, Command, LastWord
 from worker.records.result import Observation, Point, Result, TextSamples
 from worker.reporting.reporter import Reporter, valid_reports
 
@@ -19,7 +19,7 @@ class MemoryReporter(Reporter):
         self.checkpoints: list[CheckpointNotice] = []
         self.notes: list[str] = []
         self.result: Result | None = None
-        self.ending: Stopped | Failure | None = None
+        self.ending: LastWord | None = None
         self.next_command = Command.CONTINUE
         """Set it to have the run stop at its next step."""
 
@@ -43,14 +43,11 @@ class MemoryReporter(Reporter):
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def finish(self, result: Result) -> None:
-        self.result = result
-
-    def report_stop(self, stopped: Stopped) -> None:
-        self.ending = stopped
-
-    def fail(self, failure: Failure) -> None:
-        self.ending = failure
+    def finish(self, word: LastWord) -> None:
+        if isinstance(word, Result):
+            self.result = word
+        else:
+            self.ending = word
 
 
 class StoppingReporter(MemoryReporter):

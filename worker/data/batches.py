@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from worker.data.conversations import Conversations
 from worker.data.shards import TokenShards
@@ -91,7 +90,9 @@ def answer_rows(conversations: Conversations, indices: list[int], length: int) -
     rows = np.full((len(indices), length + 1), PADDING, dtype=np.int64)
     targets = np.full((len(indices), length), IGNORED, dtype=np.int64)
     for row, index in enumerate(indices):
-        prompt, answer = _fit_row(*conversations[index], length + 1)
+        prompt, answer = conversations[index]
+        prompt_tokens = min(len(prompt), max(length + 1 - len(answer), (length + 1) // 2, 1))
+        prompt, answer = prompt[-prompt_tokens:], answer[: length + 1 - prompt_tokens]
         end = len(prompt) + len(answer)
         rows[row, :end] = np.concatenate((prompt, answer))
         targets[row, len(prompt) - 1 : end - 1] = answer
@@ -110,11 +111,3 @@ def prompt_rows(prompts: Sequence[Tokens], length: int) -> tuple[torch.Tensor, t
         rows[row, start:] = prompt[-length:]
         mask[row, start:] = 1
     return torch.from_numpy(rows), torch.from_numpy(mask)
-
-
-def _fit_row(
-    prompt: NDArray[np.uint32], answer: NDArray[np.uint32], length: int
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return prompt and answer cut to `length` tokens together, at least one of each."""
-    prompt_tokens = min(len(prompt), max(length - len(answer), length // 2, 1))
-    return prompt[-prompt_tokens:], answer[: length - prompt_tokens]

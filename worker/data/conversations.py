@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,18 +33,6 @@ class Conversation:
     prompt: str
     answer: str
     split: Split
-
-
-class ConversationSource(Protocol):
-    """A readable dataset of conversations."""
-
-    version: str
-    """The version of the content, in words: a release, a revision."""
-    skipped: int
-    """Conversations without a prompt or an answer, counted while `conversations` runs."""
-
-    def conversations(self) -> Iterator[Conversation]:
-        """Yield every conversation in a fixed order."""
 
 
 VALIDATION_PERCENT: Final = 10
@@ -71,10 +59,12 @@ class Chats:
     """
 
     version = "1"
+    """The version of the content, in words: a release, a revision."""
     skipped = 0
+    """Conversations without a prompt or an answer, counted while `conversations` runs."""
 
     def conversations(self) -> Iterator[Conversation]:
-        """Yield the sums, the echoes, the opposites."""
+        """Yield the sums, the echoes, the opposites, in a fixed order."""
         summands = range(LARGEST_SUMMAND + 1)
         pairs = [(f"{first} + {second}", str(first + second)) for first in summands for second in summands]
         for word in WORDS.split():
@@ -151,6 +141,7 @@ TOKEN_DTYPE: Final = np.dtype("<u4")
 BOUND_DTYPE: Final = np.dtype("<i8")
 ENCODED_TOGETHER: Final = 1_000
 """Conversations that are given to a tokenizer at once, which encodes on all cores."""
+ConversationSource = Chats | UltraFeedback
 SOURCES: Final[dict[str, Callable[[], ConversationSource]]] = {"chats": Chats, "ultrafeedback": UltraFeedback}
 
 

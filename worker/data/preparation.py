@@ -172,7 +172,13 @@ def prepare(
         say(f"going on after {state.documents} documents that are finished")
     tokenizer = _tokenizer(source, recipe, unfinished, tokenizer_file, say)
     state = Sections(source, tokenizer, unfinished, state, on_progress).write()
-    _refuse_empty(state, unfinished)
+    for split in sorted(set(Split) - {shard.split for shard in state.shards}):
+        shutil.rmtree(unfinished)  # it is complete, and of no use
+        raise DataError(
+            f"the dataset {state.recipe.dataset!r} has no {split} tokens "
+            f"({state.documents} readable documents were found). Check that its files are there and hold text; "
+            "with few documents, --validation-percent holds out more of them."
+        )
     manifest = _manifest(state, tokenizer)
     (unfinished / Manifest.file_name).write_text(manifest.model_dump_json(indent=2) + "\n")
     (unfinished / PLACE_NAME).unlink()
@@ -199,17 +205,6 @@ def _tokenizer(
         say(f"training the tokenizer {recipe.tokenizer} on {recipe.dataset}")
         train(source, size, recipe.validation_percent, path)
     return BpeTokenizer(path, name=recipe.tokenizer)
-
-
-def _refuse_empty(state: PreparationState, unfinished: Path) -> None:
-    for split in Split:
-        if not any(shard.split is split for shard in state.shards):
-            shutil.rmtree(unfinished)  # it is complete, and of no use
-            raise DataError(
-                f"the dataset {state.recipe.dataset!r} has no {split} tokens "
-                f"({state.documents} readable documents were found). Check that its files are there and hold text; "
-                "with few documents, --validation-percent holds out more of them."
-            )
 
 
 def _manifest(state: PreparationState, tokenizer: Tokenizer) -> Manifest:

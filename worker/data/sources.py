@@ -24,7 +24,13 @@ class PythonStdlib(LocalSource):
         """Read `folder`; by default the running interpreter's own library."""
         self.folder = folder or Path(sysconfig.get_path("stdlib"))
         self.version = f"{platform.python_implementation()} {platform.python_version()}"
-        self._files = self._find_files()
+        self._files: list[tuple[str, Path]] = []
+        for name, folders, files in os.walk(self.folder):
+            # In place: `walk` does not enter what is taken out, and installed packages are ten times the library.
+            folders[:] = [subfolder for subfolder in folders if subfolder not in FOREIGN_FOLDERS]
+            paths = (Path(name) / file for file in files if file.endswith(".py"))
+            self._files += [(path.relative_to(self.folder).as_posix(), path) for path in paths if path.is_file()]
+        self._files.sort()
         self.total_bytes = sum(path.stat().st_size for _, path in self._files)
 
     def read(self) -> Iterator[Document]:
@@ -34,16 +40,6 @@ class PythonStdlib(LocalSource):
                 yield make_document(path.read_bytes().decode(), name)
             except UnicodeDecodeError:  # the library's own tests hold files in other encodings, on purpose
                 self.skipped_documents += 1
-
-    def _find_files(self) -> list[tuple[str, Path]]:
-        named_files = []
-        for name, folders, files in os.walk(self.folder):
-            # In place: `walk` does not enter what is taken out, and installed packages are ten times the library.
-            folders[:] = [subfolder for subfolder in folders if subfolder not in FOREIGN_FOLDERS]
-            folder = Path(name)
-            paths = (folder / file for file in files if file.endswith(".py"))
-            named_files += [(path.relative_to(self.folder).as_posix(), path) for path in paths if path.is_file()]
-        return sorted(named_files)
 
 
 AGAIN: Final = "Check the network and HF_ENDPOINT, then repeat the command: what was finished is kept."

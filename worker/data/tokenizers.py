@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import huggingface_hub
 import numpy as np
@@ -23,35 +23,21 @@ LARGEST_OF_TWO_BYTES: Final = 2**16
 """Vocabularies up to here are stored as uint16, larger ones as uint32."""
 
 
-class Tokenizer(Protocol):
-    """Turns texts into ids below `vocabulary_size`; every document ends with the end-of-text token."""
-
-    vocabulary_size: int
-    end_of_text: int
-    """The id that ends every document."""
-    sha256: str | None
-    """The hash of `tokenizer.json`; None if no file is needed."""
-
-    def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """Return the ids of each text, then `end_of_text`; one array of shape (tokens,) a text."""
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of some ids; what is not text in them is replaced by U+FFFD."""
-
-
 class ByteTokenizer:
     """A tokenizer of UTF-8 bytes. NUL ends a text: no document has it (`documents.py`), so 256 ids suffice."""
 
     vocabulary_size = 256
     end_of_text = 0
+    """The id that ends every document."""
     sha256: str | None = None
+    """The hash of `tokenizer.json`; None if no file is needed."""
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """Return the bytes of each text, then NUL."""
+        """Return the bytes of each text, then NUL; one array of shape (tokens,) a text."""
         return [np.frombuffer(text.encode() + b"\0", dtype=np.uint8).astype(np.uint16) for text in texts]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of those bytes."""
+        """Return the text of those bytes; what is not text in them is replaced by U+FFFD."""
         return bytes(tokens).decode(errors="replace")
 
 
@@ -81,8 +67,11 @@ class BpeTokenizer:
         self._tokenizer = _load(path)
         self.sha256: str | None = hashlib.sha256(path.read_bytes()).hexdigest()
         self.end_of_text = _end_of_text(self._tokenizer, path)
-        token_count = self._tokenizer.get_vocab_size()
-        self.vocabulary_size = _promised_size(name, token_count, path)
+        size, promised = self._tokenizer.get_vocab_size(), datasets.vocabulary_size(name)
+        is_exact = datasets.tokenizer(name) is not None
+        if promised is not None and (size > promised or (is_exact and size != promised)):
+            raise DataError(f"{path} has {size} tokens, but {name} has {promised}. Give the file of that tokenizer.")
+        self.vocabulary_size = promised or size
         self._dtype = token_dtype(token_bytes(self.vocabulary_size))
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
@@ -93,6 +82,9 @@ class BpeTokenizer:
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of those ids; of a vocabulary that is larger than the file's, further ids are left out."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False))
+
+
+Tokenizer = ByteTokenizer | BpeTokenizer
 
 
 def _load(path: Path) -> JsonTokenizer:
@@ -114,15 +106,6 @@ def _end_of_text(tokenizer: JsonTokenizer, path: Path) -> int:
         if number is not None:
             return int(number)
     raise DataError(f"{path} has no end-of-text token, looked for {', '.join(END_TOKENS)}. Add one as special token.")
-
-
-def _promised_size(name: str, token_count: int, path: Path) -> int:
-    """Return the vocabulary of the catalog, which must hold that of the file; for own tokenizers that of the file."""
-    promised = datasets.vocabulary_size(name)
-    exact = datasets.tokenizer(name) is not None
-    if promised is not None and (token_count > promised or (exact and token_count != promised)):
-        raise DataError(f"{path} has {token_count} tokens, but {name} has {promised}. Give the file of that tokenizer.")
-    return promised or token_count
 
 
 def tokenizer_file(name: str, own_path: Path | None) -> Path:

@@ -40,7 +40,7 @@ class RankMailbox:
 
     def begin(self) -> None:
         """Say that rank 0 reports from now on."""
-        self._write("begun", "")
+        write_atomically(self.path / "begun", "")
 
     def has_begun(self) -> bool:
         """Return whether it does."""
@@ -48,15 +48,11 @@ class RankMailbox:
 
     def request_stop(self) -> None:
         """Ask all ranks to write a checkpoint and to leave."""
-        self._write("stop", "")
-
-    def is_stop_requested(self) -> bool:
-        """Return whether it was asked to."""
-        return (self.path / "stop").exists()
+        write_atomically(self.path / "stop", "")
 
     def report_fault(self, fault: RankFault) -> None:
         """Say why this process breaks down."""
-        self._write(f"fault-{fault.rank}.json", fault.model_dump_json())
+        write_atomically(self.path / f"fault-{fault.rank}.json", fault.model_dump_json())
 
     def fault(self) -> RankFault | None:
         """Return the fault of the lowest rank that left one."""
@@ -65,16 +61,12 @@ class RankMailbox:
 
     def report_outcome(self, outcome: str) -> None:
         """Say how the attempt ended."""
-        self._write("outcome", outcome)
+        write_atomically(self.path / "outcome", outcome)
 
     def outcome(self) -> str | None:
         """Return the outcome of the rank; None while nobody has reported it."""
         path = self.path / "outcome"
         return path.read_text() if path.exists() else None
-
-    def _write(self, name: str, text: str) -> None:
-        """Write atomically: a reader sees the whole text or no file."""
-        write_atomically(self.path / name, text)
 
 
 class StopFile(Termination):
@@ -87,7 +79,7 @@ class StopFile(Termination):
     @property
     def is_requested(self) -> bool:
         """Whether the file is there."""
-        return self._mailbox.is_stop_requested()
+        return (self._mailbox.path / "stop").exists()
 
     def __enter__(self) -> Self:
         return self

@@ -4,8 +4,8 @@ Parameters, gradients and optimizer state are what a training keeps at the least
 step takes for a while, are counted in `passes.py` where they are asked for.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from warnings import catch_warnings, simplefilter
 
 import torch
@@ -117,13 +117,23 @@ def _count_step(
     return passes, tuple(steps)
 
 
-def _outline(model: str, ranks: int) -> AbstractContextManager[nn.Module]:
-    """Return the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
+@contextmanager
+def _outline(model: str, ranks: int) -> Iterator[nn.Module]:
+    """Yield the model's outline; of several ranks the first one's part, in a group that exchanges nothing."""
+    outline = outline_model(model)
     if ranks == 1:
-        return nullcontext(outline_model(model))
-    from worker.footprint.sharded import sharded_outline  # FSDP, a second to load
+        yield outline
+        return
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # registers torch's backend `fake`
 
-    return sharded_outline(model, ranks)
+    from worker.distributed.sharding import shard_model  # FSDP, a second to load
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    try:
+        shard_model(outline, torch.device("cpu"), ranks)
+        yield outline
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def planned_blocks(plan: BlockPlan) -> tuple[PlannedBlock, ...]:

@@ -144,7 +144,13 @@ class ObservedStep:
         for part, storages in self.before.items():
             parts[part] += sum(storages.values())
         parts[BreakdownPart.OTHER] += self.unnamed_bytes
-        gradient_bytes = self._gradient_bytes_before()
+        # Gradients that lie in memory from before the step: DDP's buffers.
+        allocated = {block.address for block in self.recorded.allocations if block.size_bytes >= 0}
+        gradient_bytes = sum(
+            size
+            for address, size in self.gradients.items()
+            if address not in allocated and self._find_part_before(address) is None
+        )
         parts[BreakdownPart.GRADIENTS] += gradient_bytes
         parts[BreakdownPart.OTHER] -= gradient_bytes if self.unnamed_bytes else 0
         for block in self._counted():
@@ -169,12 +175,6 @@ class ObservedStep:
         if block.address in self.state and block.end_ns is None:
             return BreakdownPart.OPTIMIZER_STATE
         return BreakdownPart.ACTIVATIONS if block.is_alive(marks[mark(Phase.FORWARD)][1]) else BreakdownPart.OTHER
-
-    def _gradient_bytes_before(self) -> int:
-        """Gradients that lie in memory from before the step: DDP's buffers."""
-        allocated = {block.address for block in self.recorded.allocations if block.size_bytes >= 0}
-        addresses = (a for a in self.gradients if a not in allocated and self._find_part_before(a) is None)
-        return sum(self.gradients[address] for address in addresses)
 
     def _counted(self) -> Iterator[Allocation]:
         """Allocations, and what was given back of what was counted when the recording began."""

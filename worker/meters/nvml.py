@@ -95,17 +95,19 @@ class NvmlMeter:
         if self._handle is None:
             return DeviceUse(utilization=None, memory_bytes=None)
         nvml, handle = self._library, self._handle
-        busy = self._ask(lambda: float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)) if self._is_whole else None
+        busy, note = None, "NVML does not tell how the device is used"
+        if self._is_whole:
+            busy = self._ask(lambda: float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu), note)
         return DeviceUse(
             utilization=None if busy is None else busy / 100,
-            memory_bytes=self._ask(lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).used)),
+            memory_bytes=self._ask(lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).used), note),
         )
 
-    def _ask(self, question: Callable[[], Answer]) -> Answer | None:
+    def _ask(self, question: Callable[[], Answer], note: str) -> Answer | None:
         try:
             return question()
         except self._library.NVMLError as error:
-            self._say(f"NVML does not tell how the device is used: {error}")
+            self._say(f"{note}: {error}")
             return None
 
     def _find(self, uuid: str) -> tuple[Any, bool]:
@@ -116,11 +118,8 @@ class NvmlMeter:
             return self._library.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}"), False
 
     def _millijoules(self) -> int | None:
-        try:
-            return int(self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
-        except self._library.NVMLError as error:
-            self._say(f"NVML counts no energy: {error}")
-            return None
+        read = self._library.nvmlDeviceGetTotalEnergyConsumption
+        return self._ask(lambda: int(read(self._handle)), "NVML counts no energy")
 
     def _say(self, note: str) -> None:
         if self.note is None or note not in self.note:

@@ -20,7 +20,7 @@ from typing import Annotated, Final, Self
 from pydantic import ConfigDict, Field
 
 from worker.records.columns import PointColumns
-from worker.records.result import Finite, Observation, Point, Record, Seconds, StoredText, TextSamples, Whole
+from worker.records.result import Finite, Observation, Point, Record, Result, Seconds, StoredText, TextSamples, Whole
 from worker.schema import WHOLE_NUMBER, omit_default
 from worker.spec.run import RunSpec
 
@@ -162,3 +162,7 @@ class Failure(Record):
     kind: FailureKind
     message: Annotated[str, Field(max_length=4_000)]
     device_seconds: Seconds
+
+
+LastWord = Result | Stopped | Failure
+"""How an attempt ends, by its worker."""

@@ -29,12 +29,12 @@ from worker.records.protocol import (
     NOTE_CHARACTERS,
     CheckpointNotice,
     Command,
-    Failure,
     Heartbeat,
+    LastWord,
     PointsBatch,
     Stopped,
 )
-from worker.records.result import Observation, Point, Record, Result, TextSamples
+from worker.records.result import Observation, Point, Result, TextSamples
 from worker.repeating import Repeating
 from worker.reporting.client import CHECKPOINT, FAIL, FINISH, HEARTBEAT, POINTS, STOPPED, ServiceClient, Verb
 from worker.reporting.reporter import Report, Reporter, valid_reports
@@ -123,21 +123,14 @@ class HttpReporter(Reporter):
         heartbeat = Heartbeat(step=self._step, device_seconds=self._clock.seconds(), note=text[:NOTE_CHARACTERS])
         self._outbox.add(HEARTBEAT, heartbeat.model_dump_json().encode())
 
-    def finish(self, result: Result) -> None:
-        self._deliver(FINISH, result)
-        self._story.end(result)
-
-    def report_stop(self, stopped: Stopped) -> None:
-        self._deliver(STOPPED, stopped)
-        logger.info("stopped at step %d: %s", stopped.step, stopped.command.value)
-
-    def fail(self, failure: Failure) -> None:
-        self._deliver(FAIL, failure)
-
-    def _deliver(self, verb: Verb, record: Record) -> None:
-        """Deliver after all points."""
-        self._outbox.add(verb, record.model_dump_json().encode())
+    def finish(self, word: LastWord) -> None:
+        verb = FINISH if isinstance(word, Result) else STOPPED if isinstance(word, Stopped) else FAIL
+        self._outbox.add(verb, word.model_dump_json().encode())
         self._outbox.drain(self._patience_seconds)
+        if isinstance(word, Result):
+            self._story.end(word)
+        elif isinstance(word, Stopped):
+            logger.info("stopped at step %d: %s", word.step, word.command.value)
 
     def _beat(self) -> bool:
         """Give a sign of life; False once the service refuses for good."""
@@ -331,7 +324,11 @@ class ReportOutbox:
                 return
             else:
                 pauses = backoff()
-                self._drop_accepted(message)
+                with self._changed:
+                    self._messages.remove(message)
+                    if message.path is not None:
+                        message.path.unlink(missing_ok=True)
+                    self._changed.notify_all()
 
     def _next_message(self) -> _Message | None:
         """Wait for the next message; None when closed."""
@@ -348,13 +345,6 @@ class ReportOutbox:
                 else:
                     self._changed.wait(left_seconds)
             return None
-
-    def _drop_accepted(self, message: _Message) -> None:
-        with self._changed:
-            self._messages.remove(message)
-            if message.path is not None:
-                message.path.unlink(missing_ok=True)
-            self._changed.notify_all()
 
     def _give_up(self, error: WorkerError) -> None:
         with self._changed:

@@ -12,8 +12,8 @@ from typing import IO, Any, Final, TypeVar
 from pydantic import ValidationError
 
 from worker.files import write_atomically
-from worker.records.protocol import CheckpointNotice, Command, Failure, Stopped
-from worker.records.result import Observation, Point, Record, Result, TextSamples
+from worker.records.protocol import CheckpointNotice, Command, LastWord
+from worker.records.result import Observation, Point, Result, TextSamples
 
 
 class Reporter:
@@ -42,14 +42,9 @@ class Reporter:
     def note(self, text: str) -> None:
         """Take what people should know of this attempt, in a sentence."""
 
-    def finish(self, result: Result) -> None:
-        """Deliver the result, after all points. Unlike the others this may wait for a network."""
-
-    def report_stop(self, stopped: Stopped) -> None:
-        """Deliver that a command was obeyed; may wait like `finish`."""
-
-    def fail(self, failure: Failure) -> None:
-        """Deliver that the run broke down; may wait like `finish`."""
+    def finish(self, word: LastWord) -> None:
+        """Deliver the result, that a command was obeyed, or that the run broke down, after all points. Unlike the
+        others this may wait for a network."""
 
 
 Report = Point | Observation | TextSamples
@@ -102,18 +97,10 @@ class FileReporter(Reporter):
         """Hand all lines to the system, and the files with them: this may be the last call."""
         self._close()
 
-    def finish(self, result: Result) -> None:
-        self._end(RESULT_NAME, result)
-
-    def report_stop(self, stopped: Stopped) -> None:
-        self._end(ENDING_NAME, stopped)
-
-    def fail(self, failure: Failure) -> None:
-        self._end(ENDING_NAME, failure)
-
-    def _end(self, name: str, record: Record) -> None:
+    def finish(self, word: LastWord) -> None:
         self._close()
-        write_atomically(self.folder / name, record.model_dump_json(indent=2) + "\n")
+        name = RESULT_NAME if isinstance(word, Result) else ENDING_NAME
+        write_atomically(self.folder / name, word.model_dump_json(indent=2) + "\n")
 
     def _append(self, report: Report) -> None:
         name = FILES[type(report)]

@@ -273,10 +273,6 @@ class RunSpec(Spec):
         """SHA-256 of all but `resources`: what a checkpoint can be gone on from, by however many processes."""
         return hashlib.sha256(canonical_json(self.model_dump(mode="json", exclude={"resources"}))).hexdigest()
 
-    def share_sequences(self) -> int:
-        """Sequences of each batch that one process trains on."""
-        return self.workload.budget.batch_sequences // self.resources.process_count()
-
 
 def averaging_faults(ema_decay: float | None, optimizer: str, location: tuple[str | int, ...]) -> list[SpecFault]:
     """Return a fault if weights are averaged that the optimizer averages itself."""

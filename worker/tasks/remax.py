@@ -68,6 +68,7 @@ class ReMax:
         self.batch_sequences = workload.budget.batch_sequences
         self.tokens_per_step = self.batch_sequences * workload.data.sequence_length_tokens
         self.figures: Mapping[str, float] = {}
+        """Of the newest `draw`, reported with its step: names of `Point`'s fields, finite values."""
         """Of the newest `draw`: reward, kl_nats, answer_tokens (fields of `Point`)."""
         self._prompt_tokens = workload.data.sequence_length_tokens - task.answer_tokens
         self._end_of_text, self._conversations = dataset.manifest.end_of_text, dataset.train

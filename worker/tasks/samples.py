@@ -32,7 +32,11 @@ class SampleWriter:
         settings, data = spec.workload.evaluation.samples, spec.workload.data
         assert settings is not None
         self._asked = settings
-        self._tokenizer = _open_tokenizer(dataset_folder / folder_name(data.dataset, data.tokenizer), data.tokenizer)
+        self._tokenizer: Tokenizer = ByteTokenizer()
+        if data.tokenizer != "byte":  # its file lies beside prepared data, but for conversations
+            path = dataset_folder / folder_name(data.dataset, data.tokenizer) / TOKENIZER_FILE
+            file = path if path.exists() else tokenizer_file(data.tokenizer, None)
+            self._tokenizer = BpeTokenizer(file, name=data.tokenizer)
         self._is_compiled = spec.workload.execution.compile
         answers = spec.workload.task.data_kind is DataKind.CONVERSATIONS
         written = [PROMPT_FORM.format(prompt=prompt) if answers else prompt for prompt in settings.prompts]
@@ -76,11 +80,3 @@ class SampleWriter:
 
 REPLACED: Final = "\ufffd"
 """The replacement of a NUL, which PostgreSQL keeps in no text."""
-
-
-def _open_tokenizer(folder: Path, name: str) -> Tokenizer:
-    """Return the tokenizer of prepared data: its file lies beside them, but for conversations."""
-    if name == "byte":
-        return ByteTokenizer()
-    path = folder / TOKENIZER_FILE
-    return BpeTokenizer(path if path.exists() else tokenizer_file(name, None), name=name)

@@ -8,8 +8,8 @@ One optimizer step, as the loop takes it:
     optimizer.step()
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -60,11 +60,3 @@ class Task(Protocol[MicroBatch]):
 
         At most `micro_batch_sequences` sequences at a time, without a graph; leaves the model in training mode.
         """
-
-
-@runtime_checkable
-class HasFigures(Protocol):
-    """A task that reports more of a step than its loss."""
-
-    figures: Mapping[str, float]
-    """The figures of the newest `draw`: names of `Point`'s fields, finite values."""

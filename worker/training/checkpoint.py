@@ -56,7 +56,12 @@ class CheckpointStore:
             step=step, path=str(path), size_bytes=size_bytes, sha256=digest, attempt=self._attempt
         )
         write_atomically(path.with_suffix(".json"), notice.model_dump_json(), durable=True)
-        self._drop_old()
+        # Notices first: a state without one is not a checkpoint, a notice without its state would be a damaged one.
+        for old in sorted(self.folder.glob("step-*.json"), key=_rank)[:-KEEP]:
+            old.unlink()
+        for old in self.folder.glob("step-*.pt"):
+            if not old.with_suffix(".json").exists():
+                old.unlink()
         return notice
 
     def newest(self, notice: CheckpointNotice | None = None, *, mapped: bool = False) -> State | None:
@@ -132,14 +137,6 @@ class CheckpointStore:
                 # The folder may have moved since: the state lies beside its notice.
                 notices.append(notice.model_copy(update={"path": str(path.with_suffix(".pt"))}))
         return notices
-
-    def _drop_old(self) -> None:
-        # Notices first: a state without one is not a checkpoint, a notice without its state would be a damaged one.
-        for path in sorted(self.folder.glob("step-*.json"), key=_rank)[:-KEEP]:
-            path.unlink()
-        for path in self.folder.glob("step-*.pt"):
-            if not path.with_suffix(".json").exists():
-                path.unlink()
 
 
 def _read(path: Path) -> CheckpointNotice | None:

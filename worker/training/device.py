@@ -95,20 +95,16 @@ def seed_everything(seed: int) -> None:
 def random_state() -> dict[str, Any]:
     """Return all global random states as tensors and plain values."""
     numpy_state: Any = np.random.get_state(legacy=False)
+    # A process that has not touched a GPU must not for this.
+    on_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch publishes no types for it
     return {
         "python": random.getstate(),
         "numpy_key": torch.from_numpy(numpy_state["state"]["key"].astype(np.int64)),
         "numpy_position": numpy_state["state"]["pos"],
         "numpy_gauss": (numpy_state["has_gauss"], numpy_state["gauss"]),
         "torch_cpu": torch.get_rng_state(),
-        "torch_cuda": _cuda_states(),
+        "torch_cuda": [torch.cuda.get_rng_state()] if on_gpu else [],
     }
-
-
-def _cuda_states() -> list[torch.Tensor]:
-    """Return the generator of the run's GPU; none in a process that has not touched one, and must not for this."""
-    initialized: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch publishes no types for it
-    return [torch.cuda.get_rng_state()] if initialized else []
 
 
 def load_random_state(state: dict[str, Any]) -> None:

@@ -25,7 +25,6 @@ from worker.records.result import MemoryBreakdown, Point
 from worker.reporting.reporter import Reporter
 from worker.spec.run import Workload
 from worker.tasks.samples import SampleWriter
-from worker.tasks.task import HasFigures
 from worker.termination import Termination
 from worker.training.checkpoint import CheckpointStore, CheckpointTimer
 from worker.training.device import (
@@ -84,7 +83,6 @@ class Training:
     ) -> None:
         self.progress = progress
         self._stepper, self._task, self._optimizer = stepper, stepper.task, stepper.optimizer
-        self._figured = stepper.task if isinstance(stepper.task, HasFigures) else None
         self._workload, self._context = workload, context
         self._meter = stepper.breakdown_meter()
         self._recorded = 0
@@ -108,7 +106,12 @@ class Training:
             load_random_state(state["random"])
             if self._probing is not None:
                 self._probing.load_state(state["probes"])
-        self._require_same_step()
+        steps = self._context.group.all_gather(str(self.progress.step))
+        if len(set(steps)) > 1:
+            raise CheckpointError(
+                f"the processes of the run found checkpoints of different steps ({', '.join(steps)}) in "
+                f"{self._context.checkpoints.folder}. All of them need the same folder."
+            )
         self._context.reporter.begin(None if state is None else self.progress.step)
         if faults := self._context.checkpoints.passed_over:
             begun = "began anew" if state is None else f"went on from step {self.progress.step}"
@@ -178,17 +181,21 @@ class Training:
             except OverMemoryCapError:
                 if not self._step_down():
                     raise
+        val_loss, done = None, self.progress.step
+        if done % self._workload.evaluation.every_steps == 0 or done >= self.progress.steps:
+            self.progress.add_evaluation(self._validation_loss())
+            val_loss = finite_or_none(self.progress.val_loss)
         return Point(
             step=step + 1,
             tokens=(step + 1) * self._task.tokens_per_step,
             train_loss=outcome.loss,
-            val_loss=self._evaluate_if_due(),
+            val_loss=val_loss,
             lr=self._peak_lr * factor,
             grad_norm=outcome.grad_norm,
             host_rss_bytes=self._context.memory.sample(),
             **outcome.seconds,
             **self._context.usage.figures(),
-            **(self._figured.figures if self._figured else {}),
+            **getattr(self._task, "figures", {}),  # what some tasks tell of a step beside its loss
         )
 
     def _take_observed_step(self, step: int) -> StepTaken:
@@ -233,13 +240,6 @@ class Training:
         self._recorded += 1
         self.progress.memory = self._meter.result(step, self._stepper.micro_batch_sequences)
         return self.progress.memory
-
-    def _evaluate_if_due(self) -> float | None:
-        progress = self.progress
-        if progress.step % self._workload.evaluation.every_steps and progress.step < progress.steps:
-            return None
-        progress.add_evaluation(self._validation_loss())
-        return finite_or_none(progress.val_loss)
 
     def _validation_loss(self) -> float:
         """Return the loss of what is held for the result, by the optimizer or as an average: maybe not the weights that
@@ -315,15 +315,6 @@ class Training:
         self._context.reporter.checkpoint(notice)  # first: no other machine goes on from one that it does not know
         if self._context.copied is not None:
             self._context.copied(notice)
-
-    def _require_same_step(self) -> None:
-        """Require that all ranks have loaded the same checkpoint, or none."""
-        steps = self._context.group.all_gather(str(self.progress.step))
-        if len(set(steps)) > 1:
-            raise CheckpointError(
-                f"the processes of the run found checkpoints of different steps ({', '.join(steps)}) in "
-                f"{self._context.checkpoints.folder}. All of them need the same folder."
-            )
 
     def _origin(self) -> dict[str, str | None]:
         """Return the origin of the training beside its specification, which names but does not contain it."""

@@ -95,7 +95,12 @@ class Stepper:
                     meter.note_gradients()
                 # Read before the optimizer steps: a model with a loss that is not a number keeps its last good weights.
                 train_loss = self._group.all_reduce_sum(torch.stack(losses).sum()).item()
-                grad_norm = self._clip().item()
+                if self._clip_norm is None:
+                    norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+                else:
+                    norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
+                # Of shards it is what is here, to be summed.
+                grad_norm = (norm.full_tensor() if is_distributed(norm) else norm).item()
                 if math.isfinite(train_loss) and math.isfinite(grad_norm):
                     self.updating = True
                     with clock.phase(Phase.OPTIMIZER):
@@ -134,14 +139,6 @@ class Stepper:
     def precision(self) -> AbstractContextManager[object]:
         """Return bf16 autocast if the run requests it; it casts each weight once for every `with`."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16)
-
-    def _clip(self) -> torch.Tensor:
-        """Clip all gradients to the workload's global norm; returns the norm before, a scalar."""
-        if self._clip_norm is None:
-            norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
-        else:
-            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
-        return norm.full_tensor() if is_distributed(norm) else norm  # of shards it is what is here, to be summed
 
 
 class _LossModule(nn.Module):

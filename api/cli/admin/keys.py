@@ -123,7 +123,13 @@ def audit(
     """Show who changed what, when, from where, and with what outcome; newest first."""
     with _keys(url, data) as keys:
         records = keys.audit(limit=limit, key_id=key)
-    print_json(records) if json else console().print(_audit_table(records))
+    rows = [
+        (formats.moment(line.at), line.label or line.key_id or "no key", line.address, line.action, line.target,
+         str(line.outcome))
+        for line in records
+    ]  # fmt: skip
+    titles = ("when", "who", "from", "what", "about", "outcome")
+    print_json(records) if json else console().print(text_table(titles, rows))
 
 
 @contextmanager
@@ -187,15 +193,6 @@ def _key_table(keys: tuple[KeyRecord, ...]) -> Table:
         for key in keys
     ]
     return text_table(("id", "label", "scope", "state", "last used", "runs", "device-hours of 24 h"), rows)
-
-
-def _audit_table(lines: tuple[AuditRecord, ...]) -> Table:
-    rows = [
-        (formats.moment(line.at), line.label or line.key_id or "no key", line.address, line.action, line.target,
-         str(line.outcome))
-        for line in lines
-    ]  # fmt: skip
-    return text_table(("when", "who", "from", "what", "about", "outcome"), rows)
 
 
 def _state(key: KeyRecord) -> str:

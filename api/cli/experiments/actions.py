@@ -12,12 +12,11 @@ from api.cli.experiments.show import AnyId, Id, find, find_experiment
 from api.cli.experiments.submit import print_power, print_submission
 from api.cli.listings import counts_text
 from api.cli.service import Url, open_client, print_hindrance
-from api.client.client import Client
 from dashboards.text import formats
 from orchestrator.external_runs import ExternalExperiment, ExternalRun, Listed
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.records import AnyExperiment, ExperimentRecord, RunRecord, SubmissionReceipt
+from orchestrator.records import AnyExperiment, RunRecord
 from worker.words import pluralize
 
 Undo = Annotated[bool, typer.Option("--undo", help="Restore a deleted one; `ls --deleted` lists those that can be.")]
@@ -132,7 +131,12 @@ def clone(
     with open_client(url) as client:
         source = client.experiment(id)
         if more_seeds is not None and isinstance(source.spec, SweepSpec):
-            submission = _compare_best_trials(client, source, more_seeds, name)
+            spec = client.sweep_comparison(source.id, seeds=more_seeds)
+            if name is not None:
+                spec = spec.model_copy(update={"name": name})
+            # The key holds the specification: with other seeds, or a trial that was retried, this is another
+            # comparison; the same one again changes nothing.
+            submission = client.submit(spec, f"sweep-{source.id}-{spec.content_hash()[:32]}")
         else:
             keeps = more_seeds is not None
             submission = client.clone_experiment(id, name, fresh_seeds=more_seeds, keep_rates=keeps)
@@ -141,15 +145,6 @@ def clone(
         print_json(submission) if json else print_submission(submission, client.url)
     if power is not None:
         print_power(power)
-
-
-def _compare_best_trials(client: Client, sweep: ExperimentRecord, seeds: int, name: str | None) -> SubmissionReceipt:
-    """Submit the comparison of a sweep's best trials over fresh seeds; the same one again changes nothing."""
-    spec = client.sweep_comparison(sweep.id, seeds=seeds)
-    if name is not None:
-        spec = spec.model_copy(update={"name": name})
-    # The key holds the specification: with other seeds, or a trial that was retried, this is another comparison.
-    return client.submit(spec, f"sweep-{sweep.id}-{spec.content_hash()[:32]}")
 
 
 def edit(

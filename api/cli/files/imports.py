@@ -25,8 +25,7 @@ from api.imports.mapping import (
     propose_mapping,
 )
 from api.imports.readers import choose_reader, read_runs
-from api.imports.shelf import open_shelf
-from api.imports.source import ReadRequest, SourceError, SourceRun
+from api.imports.source import ReadRequest, SourceError, SourceRun, open_shelf
 from api.imports.text_log import FORMATS
 from api.imports.transfer import ImportedRun, send_run
 from orchestrator.external_runs import IMPORTED, RunHeader

@@ -208,7 +208,11 @@ def push(names: Names = None, data: Data = None, json: Json = False) -> None:
     if settings.dataset_url is None:
         refuse("no remote folder is configured; set ADAPM_BENCH_DATASET_URL=s3://BUCKET/PREFIX (docs/deployment.md)")
     folder = settings.storage().datasets_folder()
-    paths_by_name = {path.relative_to(folder).as_posix(): path for path in _folders_to_push(folder)}
+    prepared = {path.parent for kind in (Manifest, ConversationManifest) for path in folder.glob(f"*/{kind.file_name}")}
+    finished = sorted(path for path in prepared if path.suffix != UNFINISHED)
+    weights = sorted(folder.glob(f"{OWN_FOLDER}/*/"))
+    finished += [path for path in weights if datasets.OWN_NAME.fullmatch(f"own/{path.name}")]
+    paths_by_name = {path.relative_to(folder).as_posix(): path for path in finished}
     wanted = {name: path for name, path in paths_by_name.items() if not names or name in names}
     if strangers := set(names or ()) - set(paths_by_name):
         fail(f"not prepared here: {', '.join(sorted(strangers))}; prepared: {', '.join(paths_by_name) or 'nothing'}")
@@ -218,15 +222,6 @@ def push(names: Names = None, data: Data = None, json: Json = False) -> None:
         _copy(path, settings)
     if json:
         print_json([{"folder": path, "url": f"{settings.dataset_url}/{name}"} for name, path in wanted.items()])
-
-
-def _folders_to_push(folder: Path) -> Iterator[Path]:
-    """Yield every finished folder of texts and of conversations, then every folder of own weights, each by name."""
-    kinds = (Manifest, ConversationManifest)
-    folders = {path.parent for kind in kinds for path in folder.glob(f"*/{kind.file_name}")}
-    yield from sorted(path for path in folders if path.suffix != UNFINISHED)
-    weights = sorted(folder.glob(f"{OWN_FOLDER}/*/"))
-    yield from (path for path in weights if datasets.OWN_NAME.fullmatch(f"own/{path.name}"))
 
 
 def _copy(folder: Path, settings: Settings) -> None:

@@ -311,7 +311,16 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
         no_law=no_law(coefficients),
         relative_error=fitted.relative_error() if fitted else None,
         held_out_error=_held_out_error(law.sample, form) if law else None,
-        predictions=tuple(_prediction(law, target) for target in question.predict) if law else (),
+        predictions=tuple(
+            Prediction(
+                parameters=target.parameters,
+                tokens=(tokens := law.tokens_at(target.parameters, target.tokens)),
+                loss=law.loss_at(target.parameters, tokens),
+                model=target.model,
+            )
+            for target in question.predict
+            if law
+        ),
         curves=_curves(law, question.predict) if law else (),
         instability=instability(sample.judged, None if is_baseline else baseline.judged, question.comparisons),
         verdict="",
@@ -370,16 +379,6 @@ def _points(sample: Sample, fitted: FittedLaw | None, form: LawForm) -> tuple[Sc
         )
         for cell, losses in sample.cells().items()
         for over_seeds in [mean_interval(losses)]
-    )
-
-
-def _prediction(fitted: FittedLaw, wanted: Target) -> Prediction:
-    tokens = fitted.tokens_at(wanted.parameters, wanted.tokens)
-    return Prediction(
-        parameters=wanted.parameters,
-        tokens=tokens,
-        loss=fitted.loss_at(wanted.parameters, tokens),
-        model=wanted.model,
     )
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from orchestrator.keys import AuditRecord
-from orchestrator.store.database import Database
+from orchestrator.store.database import DAY_SECONDS, Database
 from orchestrator.store.tables import audit, keys
 
-DAY_SECONDS = 86_400.0
 MOST_TEXT = 500
 """Characters of a target or an address; longer ones come from nobody who means well."""
 

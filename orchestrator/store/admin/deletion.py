@@ -13,8 +13,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, ExperimentId
-from orchestrator.store.admin.quotas import DAY_SECONDS
-from orchestrator.store.database import Database, insert
+from orchestrator.store.database import DAY_SECONDS, Database, insert
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.run_rows import lock_experiment
@@ -61,7 +60,9 @@ def delete(database: Database, connection: Connection, experiment_id: str, *, un
     if row.deleted_at is not None:
         return
     if active or row.growing:
-        raise ConflictError(_active_message(row.id, active))
+        going_on = f"{pluralize(active, 'run')} of experiment {row.id} {'have' if active > 1 else 'has'} not ended"
+        trouble = going_on if active else f"experiment {row.id} may still get runs"
+        raise ConflictError(f"{trouble}; cancel it first (`adapm-bench cancel {row.id}`)")
     now = database.read_clock(connection)
     _mark(connection, row.number, deleted_at=now, undo_until=now + undo_seconds)
 
@@ -180,14 +181,6 @@ def service_counts(connection: Connection, run_ids: Sequence[str] | None = None)
         query = sa.select(sa.func.count(), sa.func.sum(seconds)).select_from(joined).where(of_attempts, condition)
         add(subject, *connection.execute(query).one())
     return totals
-
-
-def _active_message(experiment_id: str, active: int) -> str:
-    if not active:
-        return f"experiment {experiment_id} may still get runs; cancel it first (`adapm-bench cancel {experiment_id}`)"
-    runs_of = f"{pluralize(active, 'run')} of experiment {experiment_id}"
-    have = "have" if active != 1 else "has"
-    return f"{runs_of} {have} not ended; cancel it first (`adapm-bench cancel {experiment_id}`)"
 
 
 def _mark(connection: Connection, number: int, *, deleted_at: float | None, undo_until: float | None) -> None:

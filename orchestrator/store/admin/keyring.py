@@ -13,13 +13,12 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import DiskFullError, NotFoundError
 from orchestrator.keys import SECRET, KeyRecord, KeyRequest, NewKey
 from orchestrator.store.admin.quotas import usage
-from orchestrator.store.database import Database
+from orchestrator.store.database import DAY_SECONDS, Database
 from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.run_rows import token_hash
 from orchestrator.store.tables import keys, sessions
 
 SECRET_BYTES = 32
-DAY_SECONDS = 86_400.0
 SESSION_SECONDS = 12 * 3_600.0
 """A working day; then the key is asked for again."""
 USED_SECONDS = 60.0

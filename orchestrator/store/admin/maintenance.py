@@ -144,19 +144,16 @@ def backup(url: str, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if parsed.get_backend_name() == "sqlite":
-            _copy_sqlite(Path(parsed.database or ""), target)
+            source = Path(parsed.database or "")
+            if not source.exists():
+                raise StoreError(f"there is no database at {source}")
+            with closing(sqlite3.connect(source)) as origin, closing(sqlite3.connect(target)) as copy:
+                origin.backup(copy, pages=COPY_PAGES)
         else:
             _dump_postgresql(parsed, target)
     except (OSError, sqlite3.Error) as error:
         target.unlink(missing_ok=True)
         raise StoreError(f"no backup at {target}: {error}") from error
-
-
-def _copy_sqlite(source: Path, target: Path) -> None:
-    if not source.exists():
-        raise StoreError(f"there is no database at {source}")
-    with closing(sqlite3.connect(source)) as origin, closing(sqlite3.connect(target)) as copy:
-        origin.backup(copy, pages=COPY_PAGES)
 
 
 def _dump_postgresql(url: sa.URL, target: Path) -> None:

@@ -13,12 +13,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.store.database import Database
+from orchestrator.store.database import DAY_SECONDS, Database
 from orchestrator.store.run_rows import RunRow, lock
 from orchestrator.store.tables import attempts, experiments, keys, runs
 from worker.words import pluralize
 
-DAY_SECONDS = 86_400.0
 HOUR_SECONDS = 3_600.0
 
 

@@ -10,6 +10,7 @@ Where there is no webhook nothing is written.
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,14 +21,14 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
-from orchestrator.store.database import Database, insert
+from orchestrator.store.database import DAY_SECONDS, Database, insert
 from orchestrator.store.outgoing.outbox import Outbox
 from orchestrator.store.tables import OutboxKind, keys, outbox, webhook_messages, webhooks
 from orchestrator.webhooks.records import DeliveryState, EndedExperiment, Message, MessageKind
 
-GIVE_UP_SECONDS = 86_400.0
+GIVE_UP_SECONDS = DAY_SECONDS
 """A receiver that was away for a day is not waited for."""
-KEPT_SECONDS = 30 * 86_400.0
+KEPT_SECONDS = 30 * DAY_SECONDS
 """The time for which settled messages remain visible."""
 ENDINGS_AT_ONCE = 100
 
@@ -100,10 +101,12 @@ class Messages(Outbox):
         with self._database.reading() as connection:
             endings = connection.execute(query.order_by(outbox.c.id).limit(ENDINGS_AT_ONCE)).all()
         for experiment_id in dict.fromkeys(row.experiment_id for row in endings):
-            self._write(
-                _ended_experiment(look_up, experiment_id),
-                [row for row in endings if row.experiment_id == experiment_id],
-            )
+            ended = None
+            with suppress(NotFoundError):
+                experiment = look_up(experiment_id)
+                # One that goes on leaves word again at a later end.
+                ended = ended_experiment(experiment) if experiment.counts.done() else None
+            self._write(ended, [row for row in endings if row.experiment_id == experiment_id])
         return len(endings)
 
     def due(self, limit: int, but: Collection[str] = ()) -> tuple[DueMessage, ...]:
@@ -171,12 +174,3 @@ class Messages(Outbox):
         """Select webhooks whose key, where they have one, opens something still."""
         invalid = keys.c.revoked_at.is_not(None) | (keys.c.expires_at <= self._database.now())
         return ~sa.exists().where(keys.c.id == webhooks.c.key_id, invalid)
-
-
-def _ended_experiment(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> EndedExperiment | None:
-    """Return the end of an experiment; None if it goes on (a later end leaves word again), or is there no more."""
-    try:
-        experiment = look_up(experiment_id)
-    except NotFoundError:
-        return None
-    return ended_experiment(experiment) if experiment.counts.done() else None

@@ -5,7 +5,6 @@ nothing any more, whatever it tries, and a call that was already accepted may be
 """
 
 from dataclasses import replace
-from functools import partial
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -26,13 +25,11 @@ from worker.records.protocol import (
     Assignment,
     CheckpointNotice,
     Command,
-    Failure,
     Heartbeat,
     HeartbeatReply,
+    LastWord,
     PointsBatch,
-    Stopped,
 )
-from worker.records.result import Result
 from worker.spec.run import RunSpec
 
 PROMPT_SECONDS = 1.0
@@ -51,7 +48,6 @@ class Attempts:
         self._database = database
         self._policy = policy
         self._storage = storage
-        self._end = partial(record_ending, database, policy)
 
     def token_opens(self, run_id: str, attempt: int, token: str) -> bool:
         """Return whether the token is that of the attempt; whether its lease lives, the methods below say."""
@@ -85,7 +81,9 @@ class Attempts:
             total = held.run.device_seconds + seconds - held.device_seconds
             connection.execute(_PROGRESS, {"this": held.run.id, "new_step": step, "new_device_seconds": total})
             count_change(connection)
-            return _reply(held)
+            # Cancel and pause come first: they are a person's.
+            otherwise = Command.STOP_EARLY if held.run.stop_early else Command.CONTINUE
+            return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
 
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
@@ -112,17 +110,10 @@ class Attempts:
             upsert = upsert.on_conflict_do_update(index_elements=list(checkpoints.primary_key), set_=row)
             connection.execute(upsert)
 
-    def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
-        """Move to SUCCEEDED with its one result; see `completion.py`."""
-        self._end(run_id, attempt, token, result)
-
-    def record_stop(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
-        """Record that the worker obeyed cancel or pause. Raises `ConflictError` without such a request."""
-        self._end(run_id, attempt, token, stopped)
-
-    def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
-        """Record that the attempt broke down; see `completion.py`."""
-        self._end(run_id, attempt, token, failure)
+    def finish(self, run_id: str, attempt: int, token: str, word: LastWord) -> None:
+        """End the attempt by its worker's last word: the run's one result, that it obeyed cancel or pause, or that it
+        broke down; see `completion.py`. Raises `ConflictError` if nobody asked it to stop."""
+        record_ending(self._database, self._policy, run_id, attempt, token, word)
 
     def _assignment(
         self, connection: Connection, held: HeldRun, spec: RunSpec | ValidationError | DamagedError
@@ -161,12 +152,6 @@ class Attempts:
             "new_expires_at": held.now + self._policy.ttl_seconds,
             "new_heartbeat_at": held.now,
         }
-
-
-def _reply(held: HeldRun) -> HeartbeatReply:
-    """Cancel and pause come first: they are a person's."""
-    otherwise = Command.STOP_EARLY if held.run.stop_early else Command.CONTINUE
-    return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
 
 
 def _checkpoint_before(connection: Connection, held: HeldRun) -> CheckpointNotice | None:

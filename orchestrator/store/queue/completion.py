@@ -17,7 +17,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.queue.transitions import AttemptEnd, end_attempts, move, status_after_loss
 from orchestrator.store.run_rows import COMMANDS, HeldRun, RunRow, lock_held_run
 from orchestrator.store.tables import checkpoints, events, results, run_specs
-from worker.records.protocol import Command, Failure, FailureKind, Stopped
+from worker.records.protocol import Command, Failure, FailureKind, LastWord, Stopped
 from worker.records.result import Result, Verdict
 from worker.spec.run import RunSpec
 from worker.words import pluralize
@@ -26,11 +26,9 @@ ROOM_SECONDS = 30.0
 """Pause of a run whose machine's disk was full: nobody is to blame, and somebody has to make room first."""
 
 
-Word = Result | Stopped | Failure
-"""The last word of an attempt."""
-
-
-def record_ending(database: Database, policy: LeasePolicy, run_id: str, attempt: int, token: str, word: Word) -> None:
+def record_ending(
+    database: Database, policy: LeasePolicy, run_id: str, attempt: int, token: str, word: LastWord
+) -> None:
     """End an attempt by its worker's word. Raises `LeaseLostError`, and `ConflictError` if the word contradicts the
     run's state."""
     outcome = _outcome(word)
@@ -59,7 +57,7 @@ def record_ending(database: Database, policy: LeasePolicy, run_id: str, attempt:
         move(connection, [(held.run, replace(new_run, device_seconds=charged.device_seconds))], held.now)
 
 
-def _outcome(word: Word) -> AttemptOutcome:
+def _outcome(word: LastWord) -> AttemptOutcome:
     match word:
         case Result():
             return AttemptOutcome.SUCCEEDED
@@ -95,7 +93,10 @@ def _after_stop(connection: Connection, held: HeldRun, word: Stopped, policy: Le
     reached = replace(held.run, step=min(word.step, held.run.steps_total))
     if reached.status in COMMANDS:
         return status_after_loss(reached, AttemptOutcome.STOPPED, word.command, policy, held.now)
-    if word.command is Command.PAUSE and _was_asked_to_pause(connection, held):
+    attempts_pauses = sa.select(events.c.sequence).where(
+        events.c.run_id == held.run.id, events.c.attempt == held.attempt, events.c.to_status == RunStatus.PAUSING
+    )
+    if word.command is Command.PAUSE and connection.execute(attempts_pauses).first() is not None:
         reason = "paused and resumed; the run goes on from its checkpoint"
         return replace(reached, status=RunStatus.QUEUED, reason=reason, available_at=held.now)
     raise ConflictError(f"run {held.run.id} is {reached.status}; nobody asked its worker to stop")
@@ -144,17 +145,9 @@ def halve_micro_batch(spec: RunSpec, cut_down_to: int | None) -> int | None:
     execution = spec.workload.execution
     if not execution.retry_out_of_memory or execution.micro_batch_sequences == "auto":
         return None
-    micro_batch = cut_down_to or execution.micro_batch_sequences or spec.share_sequences()
+    share = spec.workload.budget.batch_sequences // spec.resources.process_count()
+    micro_batch = cut_down_to or execution.micro_batch_sequences or share
     return (micro_batch + 1) // 2 if micro_batch > 1 else None
-
-
-def _was_asked_to_pause(connection: Connection, held: HeldRun) -> bool:
-    query = sa.select(events.c.sequence).where(
-        events.c.run_id == held.run.id,
-        events.c.attempt == held.attempt,
-        events.c.to_status == RunStatus.PAUSING,
-    )
-    return connection.execute(query).first() is not None
 
 
 def _result_row(held: HeldRun, result: Result) -> dict[str, object]:

@@ -6,9 +6,11 @@
 Every method is one transaction, safe from any number of threads and processes.
 """
 
+import json
 import secrets
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -17,6 +19,7 @@ import structlog
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
+from orchestrator.activity import DISPATCHER
 from orchestrator.errors import DamagedError, DiskFullError
 from orchestrator.jobs import (
     LIVE,
@@ -29,12 +32,12 @@ from orchestrator.jobs import (
     TimeLimit,
     Token,
 )
+from orchestrator.store import integrity
 from orchestrator.store.admin import quotas
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion, time_limits
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes, shortfall
-from orchestrator.store.queue.nodes import write_largest_nodes
 from orchestrator.store.queue.transitions import (
     AttemptEnd,
     end_attempts,
@@ -43,7 +46,7 @@ from orchestrator.store.queue.transitions import (
     status_after_loss,
 )
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, token_hash, trainable_specs
-from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, runs
+from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, leaders, runs
 from worker.schema import first_fault
 from worker.spec.run import RunSpec
 
@@ -67,7 +70,11 @@ class Queue:
         self._policy = policy
         self._reaped_at: float | None = None
         self._grace_ends_at = 0.0
-        self._due = self._claimable()
+        # Those that may be claimed now. One that waits for nothing was never to wait: when it came is of no account.
+        fresh = (runs.c.status == RunStatus.QUEUED) & runs.c.reason.is_(None)
+        waits = max(longest_backoff_seconds(policy), REFUSED_SECONDS)
+        is_due = sa.or_(fresh, database.has_come(runs.c.available_at, waits))
+        self._due = select_runs().where(is_claimable, runs.c.schedulable, is_due).order_by(*QUEUE_ORDER)
 
     def claim(self, room: FreeCapacity, limit: int) -> tuple[tuple[Lease, NodeId], ...]:
         """Lease waiting runs in the order of the queue, each with the node that it fits on; takes its place in `room`.
@@ -80,7 +87,12 @@ class Queue:
             return ()
         with self._database.writing() as connection:
             waiting, now = quotas.lock_within_quotas(self._database, connection, self._due, limit)
-            return self._lease(connection, _place_head(waiting, room), now)
+            fitting = []
+            for run in waiting:
+                if (node := room.take(run.cpus, run.gpus)) is None:
+                    break
+                fitting.append((run, node))
+            return self._lease(connection, fitting, now)
 
     def live_attempts(self) -> tuple[LiveAttempt, ...]:
         """Return every attempt that holds a lease."""
@@ -136,7 +148,13 @@ class Queue:
             .where(attempts.c.ended_at.is_(None), attempts.c.expires_at <= self._database.now())
         )
         self._shorten_leases()
-        if self._in_grace() or not self._finds_any(expired):
+        with self._database.reading() as connection:
+            now = self._database.read_clock(connection)
+        ttl_seconds = self._policy.ttl_seconds
+        if self._reaped_at is None or not 0 <= now - self._reaped_at <= ttl_seconds:  # asleep until now
+            self._grace_ends_at = now + ttl_seconds
+        self._reaped_at = now
+        if now < self._grace_ends_at or not self._finds_any(expired):
             return ()
         try:
             with self._database.writing() as connection:
@@ -203,15 +221,6 @@ class Queue:
                 connection.execute(query.values(schedulable=reason is None, reason=reason, version=runs.c.version + 1))
             count_change(connection)
 
-    def _claimable(self) -> sa.Select[Any]:
-        """Return the runs that may be claimed now, in the order of the queue."""
-        waits = max(longest_backoff_seconds(self._policy), REFUSED_SECONDS)
-        # One that waits for nothing was never to wait: when it came is of no account.
-        fresh = (runs.c.status == RunStatus.QUEUED) & runs.c.reason.is_(None)
-        due = sa.or_(fresh, self._database.has_come(runs.c.available_at, waits))
-        query = select_runs().where(is_claimable, runs.c.schedulable, due)
-        return query.order_by(*QUEUE_ORDER)
-
     def _finds_any(self, query: sa.Select[Any]) -> bool:
         """Return whether `query` finds a row: a look that takes no lock, since most looks find nothing."""
         with self._database.reading() as connection:
@@ -226,7 +235,12 @@ class Queue:
         refused = {id: error for id, error in checked_specs.items() if isinstance(error, ValidationError)}
         damaged = {id: error for id, error in checked_specs.items() if isinstance(error, DamagedError)}
         _postpone(connection, refused, now)
-        move(connection, [(run, _failed_row(run, damaged[run.id])) for run, _ in fitting if run.id in damaged], now)
+        failed = []  # nobody can ever train them: they fail alone, and the others go on
+        for run in (run for run, _ in fitting if run.id in damaged):
+            look = "`adapm-bench db check` looks for more, and a backup may still have it"
+            reason = f"its specification {damaged[run.id]}; {look}"
+            failed.append((run, replace(run, status=RunStatus.FAILED, reason=reason, failures=run.failures + 1)))
+        move(connection, failed, now)
         fitting = [(run, node) for run, node in fitting if run.id in specs]
         if not fitting:
             if refused:
@@ -312,32 +326,6 @@ class Queue:
             too_long = sa.update(attempts).where(attempts.c.ended_at.is_(None), attempts.c.expires_at > latest)
             connection.execute(too_long.values(expires_at=latest))
 
-    def _in_grace(self) -> bool:
-        with self._database.reading() as connection:
-            now = self._database.read_clock(connection)
-        asleep = self._reaped_at is None or not 0 <= now - self._reaped_at <= self._policy.ttl_seconds
-        if asleep:
-            self._grace_ends_at = now + self._policy.ttl_seconds
-        self._reaped_at = now
-        return now < self._grace_ends_at
-
-
-def _place_head(waiting: Iterable[RunRow], room: FreeCapacity) -> list[tuple[RunRow, NodeId]]:
-    """Return the head of the queue that fits together, and where."""
-    fitting = []
-    for run in waiting:
-        node = room.take(run.cpus, run.gpus)
-        if node is None:
-            break
-        fitting.append((run, node))
-    return fitting
-
-
-def _failed_row(run: RunRow, error: DamagedError) -> RunRow:
-    """Return a waiting run that nobody can ever train: it fails alone, and the others go on."""
-    reason = f"its specification {error}; `adapm-bench db check` looks for more, and a backup may still have it"
-    return replace(run, status=RunStatus.FAILED, reason=reason, failures=run.failures + 1)
-
 
 def _postpone(connection: Connection, refused: dict[RunId, ValidationError], now: float) -> None:
     """Let locked runs wait that nobody could train now: an own optimizer that is missing may be allowed again."""
@@ -371,3 +359,26 @@ def _attempt_times(
 
 
 _INSERT_ATTEMPT = sa.insert(attempts)
+
+
+# The largest machines of the cluster: told by the dispatcher beside its lease, read by whoever checks a request.
+
+
+def write_largest_nodes(database: Database, sizes: Sequence[Node]) -> None:
+    """Keep the largest nodes for other processes; writes nothing if they are known, and where nobody leads."""
+    nodes_json, leads = json.dumps([asdict(node) for node in sizes]), leaders.c.role == DISPATCHER
+    query = sa.select(leaders.c.role).where(leads, leaders.c.nodes.is_distinct_from(nodes_json))
+    with database.reading() as connection:
+        if connection.execute(query).first() is None:
+            return
+    with database.writing(durable=False) as connection:
+        connection.execute(sa.update(leaders).where(leads).values(nodes=nodes_json))
+
+
+def read_largest_nodes(database: Database, connection: Connection) -> tuple[Node, ...]:
+    """Return the largest nodes, as the dispatcher has seen them; none while nobody dispatches."""
+    leads = (leaders.c.role == DISPATCHER) & (leaders.c.expires_at > database.read_clock(connection))
+    nodes_json = connection.execute(sa.select(leaders.c.nodes).where(leads)).scalar_one_or_none()
+    with suppress(DamagedError):  # the dispatcher tells them again
+        return tuple(integrity.stored(tuple[Node, ...], nodes_json or "[]"))
+    return ()

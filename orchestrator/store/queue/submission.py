@@ -9,6 +9,7 @@ second free slot beside one of ten thousand, and a newcomer overtakes nobody for
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -70,7 +71,10 @@ def submit(
     spec_hash = hashlib.sha256(content).hexdigest()  # as `Spec.content_hash` has it
     with database.writing() as connection:
         now = database.read_clock(connection)
-        room = _waiting_room(connection, by, most_waiting)
+        room = math.inf
+        if most_waiting is not None and by is not None:  # locked, so that two submissions cannot pass together
+            connection.execute(_LOCK_KEY, {"key_id": by})
+            room = max(most_waiting - int(connection.execute(_WAITING, {"key_id": by}).scalar_one()), 0)
         row = {
             "id": experiment_id,
             "name": spec.name,
@@ -103,27 +107,13 @@ def submit(
         return receipt
 
 
-def _waiting_room(connection: Connection, key_id: str | None, most_waiting: int | None) -> float:
-    """Return the number of further runs of a key that may wait; locks the key, so that two submissions cannot pass
-    together."""
-    if most_waiting is None or key_id is None:
-        return math.inf
-    connection.execute(_LOCK_KEY, {"key_id": key_id})
-    return max(most_waiting - int(connection.execute(_WAITING, {"key_id": key_id}).scalar_one()), 0)
-
-
-def _is_read_as(stored: object, spec_hash: str) -> bool:
-    """Return whether an earlier version stored the same specification."""
-    try:
-        return integrity.hash_as_read(stored) == spec_hash
-    except DamagedError:
-        return False
-
-
 def _find_submitted(connection: Connection, key: str | None, spec_hash: str) -> ExperimentRecord:
     """Return the experiment submitted earlier under that key. Raises `IdempotencyError` if it differs."""
     earlier = connection.execute(_BY_KEY, {"key": key}).one()
-    if earlier.spec_hash != spec_hash and not _is_read_as(earlier.spec, spec_hash):
+    is_same = earlier.spec_hash == spec_hash
+    with suppress(DamagedError):  # an earlier version wrote the same one otherwise
+        is_same = is_same or integrity.hash_as_read(earlier.spec) == spec_hash
+    if not is_same:
         raise IdempotencyError(
             f"the idempotency key {key!r} belongs to experiment {earlier.id} with another specification; "
             "use a new key for a new experiment"

@@ -4,13 +4,11 @@ A run whose time is up is cancelled by the dispatcher as by a user: its worker i
 leave, and is ended by force after the grace time. Its reason, its events and `limit_reached` say why.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import LIVE, RunId, RunStatus, TimeLimit
 from orchestrator.store.database import Database
@@ -32,7 +30,10 @@ def renew_time_limits(run: RunRow, now: float) -> RunRow:
 
 def stop_late(database: Database) -> tuple[tuple[RunId, TimeLimit], ...]:
     """Stop the runs whose time is up; returns them, each with the limit that it reached. Cheap where there is none."""
-    over_time, over_deadline = _runs_over_time(database), _runs_over_deadline(database)
+    over_time = _runs_over_time(database)
+    is_late = runs.c.deadline_at.is_not(None) & runs.c.ended_at.is_(None) & (runs.c.deadline_at <= database.now())
+    over_deadline = sa.select(runs.c.id, runs.c.deadline_at).where(is_late, runs.c.status != RunStatus.CANCELLING)
+    over_deadline = over_deadline.order_by(runs.c.deadline_at).limit(MOST_AT_ONCE)
     with database.reading() as connection:
         candidates = [row.id for query in (over_time, over_deadline) for row in connection.execute(query)]
     if not candidates:
@@ -48,15 +49,13 @@ def stop_late(database: Database) -> tuple[tuple[RunId, TimeLimit], ...]:
             moment = datetime.fromtimestamp(row.deadline_at, UTC).isoformat(sep=" ", timespec="seconds")
             late[row.id] = TimeLimit.DEADLINE_SECONDS, f"the deadline of its experiment has passed: {moment}"
         stopped = [run for run in locked.values() if run.id in late]
-        _close_growth(connection, [run for run in stopped if late[run.id][0] is TimeLimit.DEADLINE_SECONDS])
+        # A tuned comparison gets no further runs after its deadline.
+        overdue = {run.experiment_id for run in stopped if late[run.id][0] is TimeLimit.DEADLINE_SECONDS}
+        if overdue:
+            closed = sa.update(experiments).where(experiments.c.id.in_(overdue), experiments.c.growing)
+            connection.execute(closed.values(growing=False, paused=False))
         move(connection, [(run, _cancel(run, *late[run.id])) for run in stopped], now)
         return tuple((run.id, late[run.id][0]) for run in stopped)
-
-
-def _runs_over_deadline(database: Database) -> sa.Select[Any]:
-    open_and_late = runs.c.deadline_at.is_not(None) & runs.c.ended_at.is_(None) & (runs.c.deadline_at <= database.now())
-    query = sa.select(runs.c.id, runs.c.deadline_at).where(open_and_late, runs.c.status != RunStatus.CANCELLING)
-    return query.order_by(runs.c.deadline_at).limit(MOST_AT_ONCE)
 
 
 def _runs_over_time(database: Database) -> sa.Select[Any]:
@@ -74,11 +73,3 @@ def _runs_over_time(database: Database) -> sa.Select[Any]:
 def _cancel(run: RunRow, limit: TimeLimit, reason: str) -> RunRow:
     status = RunStatus.CANCELLING if run.status in LIVE else RunStatus.CANCELLED
     return replace(run, status=status, reason=reason, limit_reached=limit)
-
-
-def _close_growth(connection: Connection, late: Sequence[RunRow]) -> None:
-    """Give a tuned comparison no further runs after its deadline."""
-    ids = {run.experiment_id for run in late}
-    if ids:
-        query = sa.update(experiments).where(experiments.c.id.in_(ids), experiments.c.growing)
-        connection.execute(query.values(growing=False, paused=False))

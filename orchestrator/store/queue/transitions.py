@@ -42,7 +42,17 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     for old_run, new_run in pairs:
         if new_run.status not in MOVES[old_run.status]:
             raise ConflictError(f"run {old_run.id} is {old_run.status} and cannot become {new_run.status}")
-    if connection.execute(_WRITE, [_binds(old_run, new_run) for old_run, new_run in pairs]).rowcount != len(pairs):
+    binds = [
+        {
+            "guard_id": old_run.id,
+            "guard_status": old_run.status,
+            "guard_attempt": old_run.attempt,
+            "guard_event": old_run.last_event,
+            **{f"new_{name}": getattr(new_run, name) for name in WRITTEN},
+        }
+        for old_run, new_run in pairs
+    ]
+    if connection.execute(_WRITE, binds).rowcount != len(pairs):
         raise LeaseLostError
     connection.execute(_INSERT_EVENT, [_event(old_run, new_run, now) for old_run, new_run in pairs])
     revived = {new_run.experiment_id for old_run, new_run in pairs if old_run.status in TERMINAL}
@@ -78,10 +88,18 @@ def end_attempts(connection: Connection, ends: Sequence[AttemptEnd], now: float)
     recorded_seconds = {(row.run_id, row.attempt): float(row.device_seconds) for row in rows}
     held = [recorded_seconds[end.run.id, end.run.attempt] for end in ends]
     seconds = [max(held_seconds, end.device_seconds or 0.0) for held_seconds, end in zip(held, ends, strict=True)]
-    changed = connection.execute(
-        _END_ATTEMPT, [_attempt_binds(end, total, now) for end, total in zip(ends, seconds, strict=True)]
-    )
-    if changed.rowcount != len(ends):
+    binds = [
+        {
+            "guard_id": end.run.id,
+            "guard_attempt": end.run.attempt,
+            "new_ended_at": now,
+            "new_outcome": end.outcome,
+            "new_message": plain_text(end.message),
+            "new_device_seconds": total,
+        }
+        for end, total in zip(ends, seconds, strict=True)
+    ]
+    if connection.execute(_END_ATTEMPT, binds).rowcount != len(ends):
         raise LeaseLostError
     return [
         replace(end.run, device_seconds=end.run.device_seconds + total - held_seconds)
@@ -125,27 +143,6 @@ def _set_moments(old_run: RunRow, new_run: RunRow, now: float) -> RunRow:
         ended_at=now if new_run.status in TERMINAL else None,
         stop_requested_at=(old_run.stop_requested_at or now) if is_stopping else None,
     )
-
-
-def _attempt_binds(end: AttemptEnd, device_seconds: float, now: float) -> dict[str, object]:
-    return {
-        "guard_id": end.run.id,
-        "guard_attempt": end.run.attempt,
-        "new_ended_at": now,
-        "new_outcome": end.outcome,
-        "new_message": plain_text(end.message),
-        "new_device_seconds": device_seconds,
-    }
-
-
-def _binds(old_run: RunRow, new_run: RunRow) -> dict[str, object]:
-    return {
-        "guard_id": old_run.id,
-        "guard_status": old_run.status,
-        "guard_attempt": old_run.attempt,
-        "guard_event": old_run.last_event,
-        **{f"new_{name}": getattr(new_run, name) for name in WRITTEN},
-    }
 
 
 def _event(old_run: RunRow, new_run: RunRow, now: float) -> dict[str, object]:

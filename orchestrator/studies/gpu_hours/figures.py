@@ -3,7 +3,7 @@
 from orchestrator.analysis.targets import geometric_mean
 from orchestrator.studies.result import Figure, PartResult, StudyResult, interval_figure
 from orchestrator.studies.study import Numbers, Study, StudyFigures
-from worker.records.result import Result
+from worker.records.result import Result, Verdict
 
 HOURS, BATCH = "device-hours by AdamW's", "micro-batch by AdamW's"
 BASELINE = "adamw"
@@ -33,7 +33,7 @@ def _figures(part: PartResult, candidate: str) -> tuple[Figure, Figure]:
     )
     batch_texts = [f"{name:g}" if name else "does not fit" for name in (batch, baseline_batch)]
     note = f"micro-batch {batch_texts[0]} against {batch_texts[1]}"
-    lost = sum(run.was_lost() for run in part.runs_of(candidate))
+    lost = sum(run.ended in (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY) for run in part.runs_of(candidate))
     speeds, of_adamw = (_values_by_seed(part, name, "tokens_per_second") for name in (candidate, BASELINE))
     shares = [of_adamw[seed] / speeds[seed] for seed in sorted(speeds.keys() & of_adamw.keys())]
     batches = batch / baseline_batch if batch and baseline_batch and not lost else None

@@ -23,13 +23,12 @@ def observe(observations: Sequence[Observation]) -> Numbers:
     window = [observation for observation in observations if observation.probe == "residual"][:WINDOW_STEPS]
     if len(window) < WINDOW_STEPS:
         return {}
-    halves = (window[: WINDOW_STEPS // 2], window[WINDOW_STEPS // 2 :])
-    return {role: max(_drift(halves, role, quantile) for quantile in QUANTILES) for role in LOW_RANK_ROLES}
-
-
-def _drift(halves: Sequence[Sequence[Observation]], role: str, quantile: str) -> float:
-    first, second = (fmean(_mean_log(observation, role, quantile) for observation in half) for half in halves)
-    return abs(second - first)
+    half = WINDOW_STEPS // 2
+    drifts: Numbers = {}
+    for role in LOW_RANK_ROLES:
+        logs = [[_mean_log(observation, role, quantile) for observation in window] for quantile in QUANTILES]
+        drifts[role] = max(abs(fmean(of_steps[half:]) - fmean(of_steps[:half])) for of_steps in logs)
+    return drifts
 
 
 def _mean_log(observation: Observation, role: str, quantile: str) -> float:

@@ -41,7 +41,7 @@ def test_a_run_whose_own_time_is_up_is_asked_to_leave_and_says_why(store: Store)
     assert store.queue.stop_late() == (), "once"
     assert live_for(store, lease, 10) is Command.CANCEL
     stopped = Stopped(command=Command.CANCEL, step=3, device_seconds=61.0)
-    store.attempts.record_stop(run_id, 1, lease.token, stopped)
+    store.attempts.finish(run_id, 1, lease.token, stopped)
     run = store.runs.get(run_id)
     assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, TimeLimit.MAX_RUN_SECONDS)
     explanation = run.reason
@@ -74,7 +74,7 @@ def test_time_of_all_attempts_counts_and_a_pause_does_not(store: Store) -> None:
     lease = store.start()
     live_for(store, lease, 200)
     store.runs.apply(run_id, RunAction.PAUSE)
-    store.attempts.record_stop(run_id, 1, lease.token, Stopped(command=Command.PAUSE, step=3, device_seconds=200.0))
+    store.attempts.finish(run_id, 1, lease.token, Stopped(command=Command.PAUSE, step=3, device_seconds=200.0))
     store.pass_time(500)
     assert store.queue.stop_late() == ()
     store.runs.apply(run_id, RunAction.RESUME)
@@ -124,7 +124,7 @@ def test_a_retry_has_its_time_anew(store: Store, limit: str) -> None:
     lease = store.start()
     live_for(store, lease, 210)
     store.queue.stop_late()
-    store.attempts.record_stop(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=10.0))
+    store.attempts.finish(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=10.0))
     store.runs.apply(run_id, RunAction.RETRY)
     store.start()
     assert store.queue.stop_late() == ()

@@ -256,7 +256,7 @@ class QueueMachine(RuleBasedStateMachine):
         outcome = AttemptOutcome.INTERRUPTED if interrupted else AttemptOutcome.BROKEN
         live, repeated = run.live(lease), self.ended_as(lease, outcome)
         failure = Failure(kind=kind, message="broken", device_seconds=seconds)
-        if self.accepted(live or repeated, lambda: self.services.attempts.fail(*identity(lease), failure)) and live:
+        if self.accepted(live or repeated, lambda: self.services.attempts.finish(*identity(lease), failure)) and live:
             self.held(run, seconds)
             if kind is FailureKind.OUT_OF_MEMORY and run.halve(self.tick):
                 return
@@ -278,7 +278,7 @@ class QueueMachine(RuleBasedStateMachine):
         allowed = run.live(lease) and (is_stopping or withdrawn)
         stopped = Stopped(command=command, step=1, device_seconds=0)
         if (
-            self.accepted(allowed or repeated, lambda: self.services.attempts.record_stop(*identity(lease), stopped))
+            self.accepted(allowed or repeated, lambda: self.services.attempts.finish(*identity(lease), stopped))
             and allowed
         ):
             run.lose(self.tick, counts=False)

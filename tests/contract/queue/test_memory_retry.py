@@ -35,7 +35,7 @@ def test_each_try_takes_half_of_the_one_before_down_to_one_sequence(store: Store
     for _ in range(4):
         lease, micro_batch = start(store)
         micro_batches.append(micro_batch)
-        store.attempts.fail(run_id, lease.attempt, lease.token, TOO_LARGE)
+        store.attempts.finish(run_id, lease.attempt, lease.token, TOO_LARGE)
         store.pass_time(10)
     assert micro_batches == [None, 4, 2, 1]
     run = store.runs.get(run_id)

@@ -193,11 +193,11 @@ VERBS = (
     Verb("finish", lambda store, run, attempt, token: store.attempts.finish(run, attempt, token, result())),
     Verb(
         "stopped",
-        lambda store, run, attempt, token: store.attempts.record_stop(
+        lambda store, run, attempt, token: store.attempts.finish(
             run, attempt, token, Stopped(command=Command.CANCEL, step=1, device_seconds=1)
         ),
     ),
-    Verb("fail", lambda store, run, attempt, token: store.attempts.fail(run, attempt, token, failure())),
+    Verb("fail", lambda store, run, attempt, token: store.attempts.finish(run, attempt, token, failure())),
 )
 
 
@@ -268,7 +268,7 @@ def test_a_full_disk_of_a_worker_is_not_held_against_the_run(store: Store) -> No
     (run_id,) = store.submit(seeds=(1,))
     for attempt in range(1, 6):
         lease = store.start()
-        store.attempts.fail(run_id, attempt, lease.token, failure(FailureKind.STORAGE_FULL))
+        store.attempts.finish(run_id, attempt, lease.token, failure(FailureKind.STORAGE_FULL))
         assert status(store, run_id) is RunStatus.QUEUED
         assert store.claim(cpus=1, limit=1) == ()
         store.pass_time(ROOM_SECONDS + 1)
@@ -326,7 +326,7 @@ def test_a_retry_waits_longer_each_time(store: Store) -> None:
     (run_id,) = store.submit(seeds=(1,))
     for shortest, longest in ((2, 6), (4, 12)):  # 4 s and 8 s, each times 0.5 to 1.5
         lease = store.start()
-        store.attempts.fail(run_id, lease.attempt, lease.token, failure())
+        store.attempts.finish(run_id, lease.attempt, lease.token, failure())
         assert status(store, run_id) is RunStatus.RETRY_WAIT
         store.pass_time(shortest - 1)
         assert store.claim(cpus=8, gpus=0, limit=1) == ()

@@ -14,13 +14,15 @@ from worker.spec.run import Resources
 
 
 def stop(store: Store, lease: Lease, command: Command = Command.PAUSE, step: int = 3) -> None:
-    store.attempts.record_stop(
+    store.attempts.finish(
         lease.run_id, lease.attempt, lease.token, Stopped(command=command, step=step, device_seconds=6)
     )
 
 
 def fail(store: Store, lease: Lease, kind: FailureKind = FailureKind.PROGRAM) -> None:
-    store.attempts.fail(lease.run_id, lease.attempt, lease.token, Failure(kind=kind, message="broke", device_seconds=1))
+    store.attempts.finish(
+        lease.run_id, lease.attempt, lease.token, Failure(kind=kind, message="broke", device_seconds=1)
+    )
 
 
 def statuses(store: Store, run_id: str) -> list[str]:

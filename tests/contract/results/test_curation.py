@@ -130,10 +130,10 @@ def test_experiments_of_any_source_are_found(store: Store) -> None:
         assert (record.id, record.labels) == (logged_id, ("a", "b", "c", "d"))
         with pytest.raises(ConflictError, match="24 labels, of at most 20"):
             store.external_runs.change_labels(alias, LabelChange(add=tuple(map(str, range(20)))))
-        assert store.experiments.find_any(alias).labels == ("a", "b", "c", "d")
+        assert store.experiments.find(alias).labels == ("a", "b", "c", "d")
     for missing in ("none", "another study"):
         with pytest.raises(NotFoundError, match="there is no experiment"):
-            store.experiments.find_any(missing)
+            store.experiments.find(missing)
     store.runs.apply(store.runs.page(experiment_id=measured)[0].id, RunAction.CANCEL)
     store.experiments.delete(measured)
     with pytest.raises(DeletedError):

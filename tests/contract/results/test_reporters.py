@@ -133,10 +133,7 @@ def test_a_stop_and_a_failure_arrive_behind_the_points(listener: Listener, endin
     reporter = listener.attempt()
     reporter.begin(None)
     reporter.point(point(0))
-    if isinstance(ending, Stopped):
-        reporter.report_stop(ending)
-    else:
-        reporter.fail(ending)
+    reporter.finish(ending)
 
     assert listener.points() == [point(0)]
     assert listener.ending() == ending

@@ -48,7 +48,7 @@ def experiment(service: Service) -> str:
             service.attempts.finish(lease.run_id, lease.attempt, lease.token, ended)
         else:
             broken = Failure(kind=FailureKind.PROGRAM, message="an exception", device_seconds=1.0)
-            service.attempts.fail(lease.run_id, lease.attempt, lease.token, broken)
+            service.attempts.finish(lease.run_id, lease.attempt, lease.token, broken)
     return record.id
 
 

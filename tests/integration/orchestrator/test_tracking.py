@@ -94,7 +94,7 @@ def break_down(services: Services, broken: Lease) -> None:
     notice = CheckpointNotice(step=3, path="/runs/x/step-000000003.pt", size_bytes=7, sha256="ab")
     services.attempts.checkpoint(broken.run_id, 1, broken.token, notice)
     failure = Failure(kind=FailureKind.PROGRAM, message="a bug", device_seconds=1.0)
-    services.attempts.fail(broken.run_id, 1, broken.token, failure)
+    services.attempts.finish(broken.run_id, 1, broken.token, failure)
 
 
 def contents(client: Any, name: str) -> list[dict[str, Any]]:

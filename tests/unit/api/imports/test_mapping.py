@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from api.imports.mapping import MappedRun, apply_mapping, fields_of, parse_name, possible_losses, propose_mapping
-from api.imports.shelf import open_shelf
-from api.imports.source import NULL, SourceError, SourcePoint, SourceRun
+from api.imports.source import NULL, SourceError, SourcePoint, SourceRun, open_shelf
 from orchestrator.external_runs import IMPORTED
 
 

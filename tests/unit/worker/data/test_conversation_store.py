@@ -60,11 +60,8 @@ def test_damage_is_named_with_the_way_out(damage: str, tmp_path: Path) -> None:
         open_conversations(folder)
 
 
-class Lopsided:
+class Lopsided(Chats):
     """Has nothing to validate on."""
-
-    version = "made"
-    skipped = 0
 
     def conversations(self) -> Iterator[Conversation]:
         yield Conversation(prompt="a", answer="b", split=Split.TRAIN)

@@ -36,7 +36,7 @@ def test_an_older_ending_is_gone_when_a_run_begins_again(tmp_path: Path) -> None
     """A folder never says of a running run that it failed."""
     reporter = FileReporter(tmp_path)
     reporter.begin(None)
-    reporter.fail(Failure(kind=FailureKind.PROGRAM, message="it broke", device_seconds=1.0))
+    reporter.finish(Failure(kind=FailureKind.PROGRAM, message="it broke", device_seconds=1.0))
     assert (tmp_path / "ending.json").exists()
 
     FileReporter(tmp_path).begin(None)

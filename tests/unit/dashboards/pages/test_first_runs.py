@@ -3,7 +3,7 @@
 import pytest
 
 from dashboards.data.reader import Reader
-from dashboards.data.tables import RUNS_SHOWN, first_runs
+from dashboards.pages.routes import RUNS_SHOWN, first_runs
 from orchestrator.jobs import RunStatus
 
 
