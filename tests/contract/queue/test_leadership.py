@@ -1,10 +1,9 @@
 """Leadership of one dispatcher, on SQLite and PostgreSQL: by the database's clock, handed over, taken over, never
 shared."""
 
-import threading
-
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
+from tests.contract.queue.test_races import together
 
 TTL = 10.0
 
@@ -42,18 +41,7 @@ def test_who_comes_back_under_its_name_goes_on_and_who_was_away_sees_another_ter
 
 def test_of_many_candidates_at_once_exactly_one_leads(database: Database) -> None:
     for _ in range(10):
-        barrier = threading.Barrier(6)
-        terms: list[int | None] = []
-
-        def run(name: str, barrier: threading.Barrier = barrier, terms: list[int | None] = terms) -> None:
-            barrier.wait()
-            terms.append(candidate(database, name).hold())
-
-        threads = [threading.Thread(target=run, args=(f"c{number}",)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        terms = together(*[candidate(database, f"c{number}").hold for number in range(6)])
         assert len([term for term in terms if term is not None]) == 1
         database.clock_offset_seconds += TTL + 0.1
 

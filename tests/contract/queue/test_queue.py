@@ -1,7 +1,5 @@
 """The queue's contract, on SQLite and PostgreSQL: states, fencing, attempts, cancels, what survives what."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -42,16 +40,6 @@ def test_the_same_key_with_another_specification_is_refused(store: Store) -> Non
     with pytest.raises(IdempotencyError, match="'key' belongs to experiment"):
         store.experiments.submit(comparison_spec(name="another"), "key")
     assert len(store.experiments.page()) == 1
-
-
-def test_a_claim_takes_the_oldest_runs_and_hands_out_their_specs(store: Store) -> None:
-    runs = store.submit(seeds=(1, 2, 3))
-    leases = store.claim(cpus=8, gpus=0, limit=10)
-    assert [lease.run_id for lease in leases] == runs
-    assert [lease.attempt for lease in leases] == [1, 1, 1]
-    assert leases[1].spec == store.runs.get(runs[1]).spec
-    assert len({lease.token for lease in leases}) == 3
-    assert store.claim(cpus=8, gpus=0, limit=10) == ()
 
 
 def test_a_claim_stops_at_the_first_run_that_does_not_fit(store: Store) -> None:
@@ -166,39 +154,16 @@ def test_a_result_without_a_hello_is_refused(store: Store) -> None:
     assert store.runs.get(run_id).result is None
 
 
-@dataclass(frozen=True)
-class Verb:
-    """A call of a worker, for tests that hold for all of them."""
-
-    name: str
-    call: Callable[[Store, str, int, str], object]
-
-
-VERBS = (
-    Verb("hello", lambda store, run, attempt, token: store.attempts.hello(run, attempt, token)),
-    Verb(
-        "heartbeat",
-        lambda store, run, attempt, token: store.attempts.heartbeat(run, attempt, token, Heartbeat()),
-    ),
-    Verb(
-        "points",
-        lambda store, run, attempt, token: store.attempts.append_points(run, attempt, token, batch(0, [1])),
-    ),
-    Verb(
-        "checkpoint",
-        lambda store, run, attempt, token: store.attempts.checkpoint(
-            run, attempt, token, CheckpointNotice(step=1, path="c", size_bytes=1, sha256="s")
-        ),
-    ),
-    Verb("finish", lambda store, run, attempt, token: store.attempts.finish(run, attempt, token, result())),
-    Verb(
-        "stopped",
-        lambda store, run, attempt, token: store.attempts.finish(
-            run, attempt, token, Stopped(command=Command.CANCEL, step=1, device_seconds=1)
-        ),
-    ),
-    Verb("fail", lambda store, run, attempt, token: store.attempts.finish(run, attempt, token, failure())),
+CALLS: tuple[tuple[str, tuple[object, ...]], ...] = (
+    ("hello", ()),
+    ("heartbeat", (Heartbeat(),)),
+    ("append_points", (batch(0, [1]),)),
+    ("checkpoint", (CheckpointNotice(step=1, path="c", size_bytes=1, sha256="s"),)),
+    ("finish", (result(),)),
+    ("finish", (Stopped(command=Command.CANCEL, step=1, device_seconds=1),)),
+    ("finish", (failure(),)),
 )
+"""What a worker calls, and with what behind run, attempt and token."""
 
 
 def everything(store: Store, run_id: str) -> tuple[object, ...]:
@@ -222,10 +187,10 @@ def test_a_zombie_changes_nothing(store: Store) -> None:
     fresh = store.start()
     for _ in range(2):
         state = everything(store, run_id)
-        for verb in VERBS:
+        for name, report in CALLS:
             with pytest.raises(LeaseLostError):
-                verb.call(store, run_id, zombie.attempt, zombie.token)
-            assert everything(store, run_id) == state, verb.name
+                getattr(store.attempts, name)(run_id, zombie.attempt, zombie.token, *report)
+            assert everything(store, run_id) == state, name
         store.attempts.finish(run_id, fresh.attempt, fresh.token, result())
 
 
@@ -234,11 +199,11 @@ def test_a_wrong_run_attempt_or_token_looks_like_a_lost_lease(store: Store) -> N
     lease = store.start()
     state = everything(store, run_id)
     wrong = [(run_id, 1, "guess"), (run_id, 2, lease.token), (run_id, 0, lease.token), ("nothing", 1, lease.token)]
-    for verb in VERBS:
+    for name, report in CALLS:
         for run, attempt, token in [*wrong, (run_id, 10**30, lease.token), ("\x00", 1, lease.token)]:
             with pytest.raises(LeaseLostError):
-                verb.call(store, run, attempt, token)
-        assert everything(store, run_id) == state, verb.name
+                getattr(store.attempts, name)(run, attempt, token, *report)
+        assert everything(store, run_id) == state, name
 
 
 def test_a_heartbeat_extends_the_lease_and_keeps_the_progress(store: Store) -> None:

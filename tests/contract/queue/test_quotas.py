@@ -1,7 +1,6 @@
 """Quotas of keys hold at every commit: runs at once and device-hours in a day, claimed by one dispatcher or by two."""
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
@@ -11,6 +10,7 @@ from orchestrator.keys import KeyRecord, KeyRequest
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import attempts
 from tests.contract.conftest import POLICY, Store
+from tests.contract.queue.test_races import together
 from tests.factories.stores import claim, comparison_spec, result
 from worker.records.protocol import Heartbeat
 
@@ -124,15 +124,12 @@ def test_the_runs_of_a_repeated_submission_stay_with_the_key_that_made_them(stor
 def test_two_dispatchers_at_once_do_not_pass_a_quota_together(store: Store) -> None:
     submit(store, key(store, runs_at_once=3), runs=40)
     queues = [Queue(store.database, POLICY) for _ in range(4)]
-    barrier = Barrier(len(queues))
 
-    def grab(queue: Queue) -> list[Lease]:
-        barrier.wait(30)
-        return [lease for _ in range(5) for lease in claim(queue, cpus=99, limit=2)]
+    def grab(queue: Queue) -> None:
+        for _ in range(5):
+            claim(queue, cpus=99, limit=2)
 
-    with ThreadPoolExecutor(len(queues)) as threads:
-        claimed_leases = [lease for leases in threads.map(grab, queues) for lease in leases]
-    assert len(claimed_leases) == 3
+    together(*[partial(grab, queue) for queue in queues])
     live = sa.select(sa.func.count()).select_from(attempts).where(attempts.c.ended_at.is_(None))
     with store.database.reading() as connection:
         assert connection.execute(live).scalar_one() == 3

@@ -1,6 +1,6 @@
 """Actions of users on runs, on SQLite and PostgreSQL: pause, resume and retry in every state, and while they change."""
 
-import threading
+from functools import partial
 from itertools import product
 
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from tests.contract.conftest import POLICY, Store
+from tests.contract.queue.test_races import together
 from tests.factories.stores import comparison_spec, result
 from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
 from worker.spec.run import Resources
@@ -181,17 +182,7 @@ def test_of_a_resume_and_an_obeying_worker_both_are_honoured_in_any_order(store:
         (run_id,) = store.submit(seeds=(1,))
         lease = store.start()
         store.runs.apply(run_id, RunAction.PAUSE)
-        barrier = threading.Barrier(2)
-
-        def obey(lease: Lease = lease, barrier: threading.Barrier = barrier) -> None:
-            barrier.wait()
-            stop(store, lease)
-
-        worker = threading.Thread(target=obey)
-        worker.start()
-        barrier.wait()
-        store.runs.apply(run_id, RunAction.RESUME)
-        worker.join()
+        together(partial(stop, store, lease), partial(store.runs.apply, run_id, RunAction.RESUME))
         assert store.runs.get(run_id).status is RunStatus.QUEUED
         store.runs.apply(run_id, RunAction.CANCEL)
 

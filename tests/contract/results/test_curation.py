@@ -1,8 +1,9 @@
 """Labels, notes, deletion and clones, on SQLite and PostgreSQL: what is written, what is hidden, what comes back."""
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from orchestrator.store.admin.maintenance import faults
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.tables import experiments, labels, metadata, removed, runs
 from tests.contract.conftest import Store
+from tests.contract.queue.test_races import together
 from tests.factories.external_runs import batch as told_lines
 from tests.factories.statements import counted_work
 from tests.factories.stores import batch, comparison_spec, result
@@ -199,34 +201,23 @@ def test_what_may_still_run_is_not_deleted(store: Store) -> None:
         store.experiments.restore("nothing")
 
 
+def unless_refused(call: Callable[[], object]) -> None:
+    with suppress(ConflictError, DeletedError):
+        call()
+
+
 def test_a_run_that_is_retried_while_its_experiment_is_deleted_is_lost_to_neither(store: Store) -> None:
     """Either the retry comes first and the deletion is refused, or the other way round."""
     for _ in range(5):
         experiment_id = submit(store)
         store.experiments.apply(experiment_id, RunAction.CANCEL)
-        outcomes: list[str] = []
-
-        def attempt(act: Callable[[], object], word: str, answers: list[str]) -> None:
-            try:
-                act()
-                answers.append(word)
-            except (ConflictError, DeletedError):
-                pass
-
         run_id = f"{experiment_id}-0000"
-        acts = (
-            (lambda run_id=run_id: store.runs.apply(run_id, RunAction.RETRY), "retried"),
-            (lambda experiment_id=experiment_id: store.experiments.delete(experiment_id), "deleted"),
-        )
-        threads = [threading.Thread(target=attempt, args=(*act, outcomes)) for act in acts]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        acts = (partial(store.runs.apply, run_id, RunAction.RETRY), partial(store.experiments.delete, experiment_id))
+        together(*[partial(unless_refused, act) for act in acts])
         with store.database.reading() as connection:
             query = sa.select(runs.c.status, experiments.c.deleted_at).join(experiments)
             status, deleted_at = connection.execute(query.where(runs.c.id == run_id)).one()
-        assert (status is RunStatus.QUEUED) == (deleted_at is None), outcomes
+        assert (status is RunStatus.QUEUED) == (deleted_at is None)
 
 
 def test_an_idempotency_key_stays_taken_until_its_experiment_is_removed(store: Store, tmp_path: Path) -> None:

@@ -82,14 +82,6 @@ def test_a_lost_batch_does_not_stop_the_next_one(store: Store, lease: Lease) -> 
     assert sorted(losses(store, lease)) == [1, 2]
 
 
-def test_the_newest_attempt_that_reached_a_step_wins(store: Store, lease: Lease) -> None:
-    send(store, lease, batch(0, range(6), loss=1.0))
-    store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
-    second = store.start()
-    send(store, second, batch(0, range(3, 5), loss=2.0))
-    assert losses(store, lease) == {0: 1.0, 1: 1.0, 2: 1.0, 3: 2.0, 4: 2.0, 5: 1.0}
-
-
 def test_of_a_step_that_several_attempts_reached_nothing_of_an_older_one_is_left(store: Store, lease: Lease) -> None:
     sent = (Point(step=1, tokens=8, train_loss=1.0, val_loss=1.5), Point(step=2, tokens=16, train_loss=1.0))
     send(store, lease, PointsBatch.from_points(sequence=0, points=sent))

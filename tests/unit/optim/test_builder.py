@@ -3,17 +3,10 @@
 import pytest
 import torch
 
-from optim.adapm import AdaPM, AdaPMMini
+from optim.adapm import AdaPM
 from optim.builder import build
 from optim.errors import OptionError, UnplacedWeightsError
 from worker.checks.tiny_models import tiny_gpt2
-
-
-@pytest.mark.parametrize(("name", "cls"), [("adamw", torch.optim.AdamW), ("adapm", AdaPM), ("adapm-mini", AdaPMMini)])
-def test_a_name_becomes_its_optimizer(name, cls):
-    optimizer = build(name, tiny_gpt2(), lr=0.01)
-    assert type(optimizer) is cls
-    assert {group["lr"] for group in optimizer.param_groups} == {0.01}
 
 
 def test_adamw_is_fused_and_decays_matrices_alone():

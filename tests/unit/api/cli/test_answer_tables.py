@@ -10,7 +10,6 @@ from orchestrator.jobs import Outcome
 from orchestrator.records import (
     CandidatePair,
     CandidateRow,
-    Comparison,
     Conclusion,
     Difference,
     Instability,
@@ -18,34 +17,29 @@ from orchestrator.records import (
     OpenInterval,
     TimeToTarget,
 )
-from worker.records.result import Verdict
+from tests.factories.comparison import made_comparison
 
 
 def row(candidate: str, **changes: object) -> CandidateRow:
-    fields: dict[str, object] = {
+    update = {
         "candidate": candidate,
-        "optimizer": candidate,
         "title": candidate,
-        "is_baseline": False,
         "best_lr": 0.004,
-        "edge_of_grid": False,
         "val_loss": Interval(mean=2.33712, low=2.30, high=2.37424, n=3),
         "difference": Difference(mean=-0.0123, low=-0.0456, high=0.021, n=3, p_value=0.4),
+        "instability": None,
+        "time_to_target": None,
         "optimizer_state_bytes": 460_000,
-        "parameter_bytes": 3_400_000,
         "peak_memory_bytes": 612_345_678,
         "peak_memory_kind": "tensors",
         "step_seconds": 0.0843,
         "optimizer_seconds": 0.0031,
-        "tokens_per_second": 12345.0,
         "device_hours": 0.0234,
         "verdict": f"{candidate} is undecided.",
         "conclusion": Conclusion.UNDECIDED,
-        "learning_rates": (),
-        "verdicts": {Verdict.CONVERGED: 6},
         "outcomes": {Outcome.FINISHED: 6},
     }
-    return CandidateRow.model_validate(fields | changes)
+    return made_comparison().rows[0].model_copy(update=update | changes)
 
 
 BASELINE = row("adamw", is_baseline=True, difference=None, optimizer_state_bytes=6_690_000)
@@ -58,16 +52,8 @@ def text_of(
     width: int = 120,
     pairs: tuple[CandidatePair, ...] = (),
 ) -> str:
-    comparison = Comparison(
-        experiment_id="e",
-        name=name,
-        complete=complete,
-        baseline="adamw",
-        device="cpu",
-        rows=rows,
-        notes=("Two seeds are few.",),
-        pairs=pairs,
-    )
+    update = {"name": name, "complete": complete, "rows": rows, "notes": ("Two seeds are few.",), "pairs": pairs}
+    comparison = made_comparison().model_copy(update=update)
     stream = io.StringIO()
     Console(file=stream, width=width, highlight=False, markup=False).print(comparison_table(comparison))
     return stream.getvalue()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.imports.mapping import MappedRun, apply_mapping, fields_of, parse_name, possible_losses, propose_mapping
+from api.imports.mapping import MappedRun, apply_mapping, fields_of, possible_losses, propose_mapping
 from api.imports.source import NULL, SourceError, SourcePoint, SourceRun, open_shelf
 from orchestrator.external_runs import IMPORTED
 
@@ -25,7 +25,8 @@ def mapped(run: SourceRun, corrections: dict[str, str] | None = None, **constant
         ("muon-lr0.02-s1", ("muon", "0.02", "1")), ("out/adam_mini_lr=1e-3_seed=12", ("adam_mini", "1e-3", "12")),
         ("muon/seed3", ("muon", None, "3")), ("lr0.1-s2", (None, "0.1", "2")), ("plain", (None, None, None)),
         ("gpt-s", (None, None, None)), ("sgd.s4", ("sgd", None, "4")),
-        ("muon 2/seed 3", ("muon 2", None, "3")),
+        ("muon 2/seed 3", ("muon 2", None, "3")), ("vit-s16-muon-lr0.02-seed3", ("vit-s16-muon", "0.02", "3")),
+        ("vit-s16-muon-lr0.02-s3", ("vit-s16-muon", "0.02", "3")),
     ],
 )  # fmt: skip
 def test_names_say_candidate_rate_and_seed(name: str, said: tuple[str | None, ...]) -> None:
@@ -193,8 +194,3 @@ def test_a_field_is_found_behind_the_path_of_a_tracker() -> None:
     )
     header = mapped(run).header
     assert (header.candidate, header.seed) == ("muon", 3) and mapped(run).metrics == {"val_loss"}
-
-
-def test_the_whole_word_says_the_seed_before_a_letter_of_a_models_name_does() -> None:
-    fields = {"name.candidate": "vit-s16-muon", "name.lr": "0.02", "name.seed": "3"}
-    assert parse_name("vit-s16-muon-lr0.02-seed3") == parse_name("vit-s16-muon-lr0.02-s3") == fields

@@ -51,10 +51,6 @@ def test_a_page_that_is_up_to_date_hears_nothing():
     assert asyncio.run(heard(Store(), since=1)) == [("still listening", None)]
 
 
-def test_a_page_that_is_behind_hears_it_at_once():
-    assert asyncio.run(heard(Store(), since=0, events=1)) == [("changed", 1), ("still listening", None)]
-
-
 def test_changes_in_quick_succession_are_one_event(monkeypatch):
     monkeypatch.setattr(live, "INTERVAL_SECONDS", 0.15)
     store = Store()

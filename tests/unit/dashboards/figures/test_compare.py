@@ -3,7 +3,7 @@
 import pytest
 
 from dashboards.data.any_run import AnyRun
-from dashboards.figures.compare import CompareView, difference_rows, result_rows, run_styles
+from dashboards.figures.compare import CompareView, result_rows, run_styles
 from orchestrator.specs.differences import SpecDifferences, differences_of, spec_fields
 from worker.spec.task import RegressionTask
 
@@ -27,12 +27,6 @@ def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
     assert view.query() == "?runs=a,b,c&panel=lr*hours*s0*ly"
     assert view.remove_run("b").runs == ("a", "c")
     assert CompareView.parse([("x", "furlongs")]) == CompareView() and CompareView().query() == "?"
-
-
-def test_only_what_differs_is_listed(runs):
-    rows = difference_rows(differences(runs[:2]))
-    assert {row.name: row.values for row in rows} == {"optimizer.name": ("adamw", "adapm")}
-    assert difference_rows(differences(runs[:1])) == ()
 
 
 def test_the_lowest_loss_is_marked_and_a_diverged_run_never(runs):

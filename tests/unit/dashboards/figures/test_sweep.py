@@ -1,13 +1,7 @@
 """Figures of a sweep with outliers: axes are cut, values are not."""
 
-import csv
-import io
-
-import pytest
-
 from dashboards.figures.base import Figure
 from dashboards.figures.sweep import objective, slices
-from dashboards.files.figures import figure_csv
 from dashboards.palette import style
 from orchestrator.jobs import RunStatus
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
@@ -57,19 +51,6 @@ def test_an_outlier_keeps_its_loss_and_is_counted_beyond_the_axis():
         assert 11.0 in marks[0]["y"] and None not in marks[0]["y"]
         (note,) = notes(drawn)
         assert "1 trial above 2.7" in note and "1 trial without" in note
-
-
-@pytest.mark.parametrize("draw", ["objective", "slices"])
-def test_files_have_the_losses_themselves(draw):
-    sweep_report = report(2.0, 2.5, 11.0, 2.2)
-    drawn = (
-        objective(sweep_report, STYLES, "light")
-        if draw == "objective"
-        else slices(sweep_report, SEARCHED, style("adapm"), "light")
-    )
-    rows = csv.DictReader(io.StringIO(figure_csv(drawn)))
-    losses = {float(row["y"]) for row in rows if row["mode"] != "lines"}
-    assert losses == {2.0, 2.5, 11.0, 2.2}
 
 
 def test_the_axis_holds_the_whole_line_of_the_best_so_far():

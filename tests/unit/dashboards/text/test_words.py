@@ -21,6 +21,7 @@ from orchestrator.records import (
     StateCounts,
     TimeToTarget,
 )
+from tests.factories.comparison import made_comparison
 from worker.records.result import Verdict
 
 
@@ -33,22 +34,17 @@ def row(name: str, mean: float | None, *, half: float | None = 0.02, state_bytes
         if name != "adamw":
             low, high = (None, None) if half is None else (mean - 2.4 - half, mean - 2.4 + half)
             difference = Difference(mean=mean - 2.4, low=low, high=high, n=interval.n, p_value=None)
-    values = {
-        "candidate": name, "optimizer": name, "title": name.title(), "is_baseline": name == "adamw", "best_lr": 0.004,
-        "edge_of_grid": False, "val_loss": interval, "difference": difference, "optimizer_state_bytes": state_bytes,
-        "parameter_bytes": 50, "peak_memory_bytes": None, "peak_memory_kind": None, "step_seconds": None,
-        "optimizer_seconds": None, "tokens_per_second": None, "device_hours": 0.1, "verdict": f"Verdict on {name}.",
-        "learning_rates": (), "verdicts": {},
+    update = {
+        "candidate": name, "optimizer": name, "title": name.title(), "is_baseline": name == "adamw",
+        "val_loss": interval, "difference": difference, "optimizer_state_bytes": state_bytes, "step_seconds": None,
         "conclusion": Conclusion.BASELINE if name == "adamw" else Conclusion.UNDECIDED,
     }  # fmt: skip
-    return CandidateRow(**values | fields)
+    return made_comparison().rows[0].model_copy(update=update | fields)
 
 
-def comparison(*rows: CandidateRow, complete: bool = True) -> Comparison:
+def comparison(*rows: CandidateRow) -> Comparison:
     """A comparison of those lines, best first."""
-    return Comparison(
-        experiment_id="e", name="e", complete=complete, baseline="Adamw", device="cpu", rows=rows, notes=()
-    )
+    return made_comparison().model_copy(update={"baseline": "Adamw", "rows": rows})
 
 
 def counts(*, by_verdict: dict[Verdict, int] | None = None, **by_status: int) -> StateCounts:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm.low_rank import gaussian_sketch, spare_sketch
-from optim.adapm.solvers import SOLVERS
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, rank_of
 from optim.plan.placement import plan_blocks
 from tests.twins.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
@@ -228,33 +227,6 @@ def test_it_resumes_bit_for_bit_across_a_refresh(cls, options):
         assert torch.equal(weight, other)
 
 
-@pytest.mark.parametrize("solver", sorted(SOLVERS))
-@pytest.mark.parametrize(("shape", "idle"), [((1, 24), 0.0), ((12, 16), 1e-30)])
-def test_a_block_whose_gradient_vanishes_stays_finite_and_takes_up_the_next(solver, shape, idle):
-    """Through all sizes of its momentum down to none, which b1 = 0.5 takes 150 steps for, across refreshes."""
-    start = start_of(shape, torch.float32)
-    weight = nn.Parameter(start.clone())
-    block = matrix_block(shape, torch.float32)
-    plan = BlockPlan((block,))
-    options: dict[str, Any] = {"betas": (0.5, 0.6), "inner_iterations": 2, "weight_decay": 0.0}
-    optimizer = AdaPM([("w", weight)], LR, plan=plan, solver=solver, **options)
-    first, second = (torch.outer(*(draw(seed + i, size) for i, size in enumerate(shape))) for seed in (1, 3))
-    for gradient in (*[first] * 5, *[torch.full(shape, idle)] * 220):
-        weight.grad = gradient
-        optimizer.step()
-        assert weight.isfinite().all()
-    for _ in range(40):
-        weight.grad = second
-        optimizer.step()
-    factors = optimizer.state[weight]
-    momentum = factors["momentum_left"] @ factors["momentum_right"]
-    assert torch.linalg.norm(momentum - second) < 0.05 * torch.linalg.norm(second)
-
-
-def draw(seed: int, size: int) -> Tensor:
-    return torch.randn(size, generator=torch.Generator().manual_seed(seed))
-
-
 def test_state_is_kept_under_torchs_names():
     model = tiny_gpt2()
     optimizer = AdaPM.for_model(model, LR)
@@ -379,14 +351,6 @@ def test_two_parameters_of_one_name_are_refused_with_the_way_out():
     parameters = [*tiny_llama().named_parameters(), *tiny_llama().named_parameters()]
     with pytest.raises(ValueError, match=r"two parameters are called model\.embed_tokens\.weight.*nn\.ModuleDict"):
         AdaPM(parameters, LR)
-
-
-def test_the_seed_changes_the_sketches_and_so_the_weights():
-    model, other = tiny_gpt2(), tiny_gpt2()
-    train(model, AdaPM.for_model(model, LR, seed=1), range(2))
-    train(other, AdaPM.for_model(other, LR, seed=2), range(2))
-    name = "transformer.h.0.mlp.c_fc.weight"
-    assert not torch.equal(model.get_parameter(name), other.get_parameter(name))
 
 
 def test_bfloat16_state_halves_the_bytes_and_follows_float32_state():

@@ -145,22 +145,6 @@ def test_a_c_compiler_that_fails_is_told_and_the_step_goes_on(compiles_small_blo
     assert torch.equal(weights, _moved(compile=False, learning_rates=[LR]))
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-def test_compiled_code_moves_a_model_on_a_gpu_as_torchs_operators_do(cls):
-    plain, other = tiny_gpt2().cuda(), tiny_gpt2().cuda()
-    optimizers = cls.for_model(plain, LR, compile=False), cls.for_model(other, LR, compile=True)
-    for weight, two in zip(plain.parameters(), other.parameters(), strict=True):
-        weight.grad = 1e-3 * torch.randn_like(weight)
-        two.grad = weight.grad.clone()
-    for _ in range(3):
-        for optimizer in optimizers:
-            optimizer.step()
-    for weight, two in zip(plain.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(weight, two, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("asked", "elements", "device", "expected"),
     [

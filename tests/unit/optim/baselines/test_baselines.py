@@ -118,11 +118,6 @@ def test_soap_in_the_right_basis_takes_adams_steps_there():
     close(after(model, optimizer, [torch.outer(u, v)] * 4), -3 * LR * torch.outer(u, v))
 
 
-def test_shampoo_without_preconditioners_is_adamw():
-    end, start, gradients = built("shampoo", (6, 9), max_precondition_dim=1)
-    close(end, twins.adamw(start, gradients, LR, **ADAM))
-
-
 def quadratic(shape: tuple[int, ...]) -> Tensor:
     """Curvatures i^-2 of a least-squares problem whose answer is 0."""
     return torch.arange(1, 1 + torch.zeros(shape).numel(), dtype=torch.float64).reshape(shape) ** -2

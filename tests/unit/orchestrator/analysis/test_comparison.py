@@ -75,23 +75,6 @@ def replaced(losses: Sequence[float], **ends: Outcome) -> list[Outcome]:
 # Figures and verdicts
 
 
-@pytest.mark.parametrize(
-    ("shift", "noise", "expected"),
-    [
-        (-0.05, 1.0, Conclusion.BETTER),
-        (0.05, 1.0, Conclusion.WORSE),
-        (0.003, 0.1, Conclusion.WORSE),  # shown, though within the margin
-        (0.0, 1.0, Conclusion.AS_GOOD),
-        (0.0, 10.0, Conclusion.UNDECIDED),
-    ],
-)
-def test_the_verdict_is_read_off_the_interval(shift: float, noise: float, expected: Conclusion) -> None:
-    comparison = compared(spec(), {"adamw": BASE, "adapm": off(shift, noise)})
-    assert row(comparison).conclusion is expected
-    assert (difference(comparison).seeds_to_decide is not None) is (expected is Conclusion.UNDECIDED)
-    assert row(comparison, "adamw").conclusion is Conclusion.BASELINE
-
-
 def test_a_verdict_does_not_depend_on_the_runs_of_others() -> None:
     losses: Losses = {"adamw": BASE, "adapm": off(-0.02), "adapm-mini": BASE}
     whole, lost = compared(spec(THREE), losses), compared(spec(THREE), losses | {"adapm-mini": [DIVERGED] * 5})

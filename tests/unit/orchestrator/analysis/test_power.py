@@ -44,16 +44,6 @@ def test_the_least_difference_is_statsmodels(seeds: int, comparisons: int) -> No
     assert least_difference(seeds, 0.01, level_of(comparisons)) == pytest.approx(0.01 * effect, rel=1e-3)
 
 
-@pytest.mark.parametrize("comparisons", [1, 9])
-@pytest.mark.parametrize("difference", [0.01, 0.004])
-def test_the_least_seeds_are_statsmodels(difference: float, comparisons: int) -> None:
-    needed = TTestPower().solve_power(
-        effect_size=difference / 0.01, alpha=level_of(comparisons) / 2, power=POWER, alternative="larger"
-    )
-    seeds = least_seeds(lambda n: chance_shown(difference, n, 0.01, level_of(comparisons)))
-    assert seeds == math.ceil(needed)
-
-
 @pytest.mark.parametrize(
     ("difference", "n", "comparisons", "error"),
     [

@@ -87,12 +87,6 @@ def test_scores_are_the_integral_of_the_profile(rows: dict[str, list[float | Non
         assert profile_scores(rows)[name] == pytest.approx(slow, abs=5e-3)
 
 
-@given(times, st.floats(0.01, 100))
-def test_scores_do_not_depend_on_the_unit_of_time(rows: dict[str, list[float | None]], unit: float) -> None:
-    scaled_rows = {name: [None if time is None else time * unit for time in row] for name, row in rows.items()}
-    assert profile_scores(scaled_rows) == pytest.approx(profile_scores(rows))
-
-
 def test_rows_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match=r"got rows of \[1, 2\]; give None for none"):
         profile_scores({"a": [1.0], "b": [1.0, 2.0]})

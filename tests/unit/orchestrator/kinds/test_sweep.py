@@ -73,13 +73,11 @@ def test_the_catalogs_ranges_are_written_out():
             "/candidates/0/space/warmup_steps",
             "below workload.budget.steps = 10",
         ),
-        ({"early_stopping": {"grace_steps": 10}}, "/early_stopping", "unknown field"),
         ({"algorithm": "grid", "trials": None}, "/candidates/1/space", "a grid of 25 points, the first"),
         (one(space={"lr": {"kind": "catalog"}}) | {"algorithm": "grid", "trials": 3}, "/trials", "at least 7"),
         ({"trials": 501}, "/trials", "makes 1002 trials over all candidates; at most 1000"),
         ({"candidates": [{"optimizer": "adamw"}] * 2}, "/candidates/1/label", "give it a label"),
         ({"kind": "swep"}, "/kind", "did you mean sweep? It must be one of comparison, scaling, sweep"),
-        ({"algorithm": "bayes"}, "/algorithm", "must be 'random', 'grid', 'tpe', 'asha' or 'tpe-hyperband'"),
     ],
 )  # fmt: skip
 def test_what_is_refused_names_its_place(changes: dict[str, Any], pointer: str, words: str):

@@ -48,18 +48,6 @@ def test_the_databases_clock_is_seconds_since_1970(database: Database) -> None:
         assert float(connection.execute(sa.select(database.now())).scalar_one()) - time.time() > 3500
 
 
-def test_an_error_in_the_block_undoes_the_transaction(database: Database) -> None:
-    def write_and_break() -> None:
-        with database.writing() as connection:
-            connection.exec_driver_sql("UPDATE change_counters SET value = 7")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        write_and_break()
-    with database.reading() as connection:
-        assert connection.exec_driver_sql("SELECT sum(value) FROM change_counters").scalar_one() == 0
-
-
 def test_a_reader_sees_one_moment_while_a_writer_commits(database: Database) -> None:
     query = "SELECT sum(value) FROM change_counters"
     with database.reading() as reader:

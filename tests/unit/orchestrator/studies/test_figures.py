@@ -12,7 +12,6 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.studies.claims import ClaimVerdict, Finding
 from orchestrator.studies.debias_theorem import figures as debias_theorem
 from orchestrator.studies.gathering import ResultSource, gather
-from orchestrator.studies.momentum_theory import figures as momentum_theory
 from orchestrator.studies.partition_search.figures import PATTERNS, PLANNED, SearchTrial, main_effects
 from orchestrator.studies.registry import figures_of, study
 from orchestrator.studies.residual_stationarity import figures as residual_stationarity
@@ -146,10 +145,6 @@ def test_exponents_over_the_runs_that_are_left_say_nothing_of_those_that_diverge
     verdict_by_name = theory(risk_of(BOUNDS, HELPS_WHERE_CLAIMED), lost={("ASGD", 1)})
     of_asgd = [word for name, word in verdict_by_name.items() if name.startswith("ASGD") and "exponent" in name]
     assert of_asgd == [UNDECIDED, UNDECIDED]
-
-
-def test_slopes_of_a_power_law_are_its_exponent() -> None:
-    assert momentum_theory.slope({100: 2.0, 400: 1.0, 1600: 0.5}) == pytest.approx(-0.5)
 
 
 # Probes

@@ -141,10 +141,6 @@ def test_a_lost_trial_is_no_point_of_the_parabola_and_no_end_of_what_was_tried()
     assert tuner.is_at_edge({5e-4: 2.31, 1e-3: 2.30, 1.414e-3: 2.29})
 
 
-def test_trials_that_bend_downwards_leave_the_best_one() -> None:
-    assert LineSearch(own=1e-3, trials=3).setting({5e-4: 2.2, 1e-3: 2.4, 2e-3: 2.3}) == {"lr": 5e-4}
-
-
 def test_the_luck_of_one_trial_moves_the_setting_less_than_half_of_the_way() -> None:
     """A trial a quarter of a doubling off the best rate, and 0.002 nats too low, is the lowest one."""
     places = (-1, -0.5, -0.25, 0, 0.25, 0.5, 1)

@@ -15,6 +15,7 @@ from optim.builder import build
 from optim.catalog import CATALOG, OptimizerEntry
 from optim.errors import OptionError, UnknownOptimizerError
 from optim.state import allocated_state_bytes
+from tests.architecture.tree import REPOSITORY
 from tests.factories.fork_server import fork_server
 from worker.distributed.sharding import shard_model
 from worker.footprint.count import footprint
@@ -48,25 +49,20 @@ def test_kinds_of_block_and_counters_add_up_to_the_state(gpt2, name: str):
     assert sum(row.state_by_block.values()) + row.counter_bytes == row.state_bytes
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "most_gigabytes"),
-    [
-        ("gpt2-1.5b", {}, 0.85),
-        ("gpt2-1.5b", {"state_dtype": "bfloat16"}, 0.43),
-        ("gpt2-1.5b", {"state_dtype": "int8"}, 0.23),
-    ],
-)
-def test_adapm_mini_keeps_no_more_than_its_target_and_exactly_its_plan(model, options, most_gigabytes):
-    memory = footprint(model, ["adapm-mini"], options, with_blocks=True)
-    (held,), (mini,) = kept(memory), memory.optimizers
-    assert held == sum(block.state_bytes for block in mini.blocks) + mini.counter_bytes
-    assert held <= most_gigabytes * 1e9
+def documented() -> tuple[list[str], list[list[str]]]:
+    """Return the optimizers, and for each model its name and their gigabytes, as docs/adapm.md has them."""
+    section = (REPOSITORY / "docs" / "adapm.md").read_text().partition("## What it saves")[2]
+    head, _, *rows = [line.strip("| ").split(" | ") for line in section.split("\n\n")[2].splitlines()]
+    return head[1:], rows
 
 
-def test_savings_on_llama3_8b():
-    memory = footprint("llama3-8b", OWN)
-    shares = [round(held / kept(memory)[0], 3) for held in kept(memory)]
-    assert shares == [1.0, 0.535, 0.035]
+@pytest.mark.parametrize("row", documented()[1], ids=lambda row: row[0])
+def test_the_documents_say_what_is_kept(row: list[str]):
+    for title, figure in zip(documented()[0], row[1:], strict=True):
+        name, _, state = title.lower().partition(", ")
+        options = {"state_dtype": state.replace("8-bit", "int8")} if state else {}
+        (held,) = kept(footprint(row[0].strip("`"), [name], options))
+        assert f"{held / 1e9:.{len(figure.partition('.')[2])}f}" == figure, title
 
 
 def test_savings_are_against_adamw_even_where_it_is_not_asked_for():

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 import torch.nn.functional as F
 
 from tests.factories.specification import made_spec
@@ -36,31 +35,6 @@ def test_the_training_loss_is_the_mean_cross_entropy_of_the_next_tokens(model: s
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     assert loss.item() == pytest.approx(task.model(batch, labels=batch).loss.item(), rel=1e-6)
     assert (task.tokens_per_step, task.batch_sequences) == (4 * 32, 4)
-
-
-@pytest.mark.parametrize("micro_batch_sequences", [1, 2, 3])
-def test_the_shares_of_the_micro_batches_add_up_to_the_batchs_mean(
-    micro_batch_sequences: int, dataset_folder: Path
-) -> None:
-    """Also where the last micro-batch is smaller: the same sequences in the same order, the same loss and gradients."""
-    task = task_of(made_spec(), dataset_folder)
-    (whole,) = task.draw(3, 4)
-    expected = task.training_loss(whole)
-    expected.backward()
-    gradients = [parameter.grad for parameter in task.model.parameters()]
-    task.model.zero_grad(set_to_none=True)
-
-    pieces = task.draw(3, micro_batch_sequences)
-    shares = [task.training_loss(piece) for piece in pieces]
-    for share in shares:
-        share.backward()
-
-    assert torch.equal(torch.cat([piece.inputs for piece in pieces]), whole.inputs)
-    assert torch.equal(torch.cat([piece.targets for piece in pieces]), whole.targets)
-    assert {len(piece.inputs) for piece in pieces[:-1]} == {micro_batch_sequences}
-    assert sum(share.item() for share in shares) == pytest.approx(expected.item(), rel=1e-6)
-    for parameter, gradient in zip(task.model.parameters(), gradients, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-7)
 
 
 def test_the_validation_loss_is_the_same_for_every_micro_batch(dataset_folder: Path) -> None:

@@ -6,27 +6,6 @@ import pytest
 import typer
 
 from api.cli.experiments.specs import read_spec
-from orchestrator.specs.faults import Fault
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.yaml", "seeds:\n  - 1\n"),
-        ("a.json", '{"seeds":\n  [1]}'),
-    ],
-)
-def test_a_fault_is_told_with_its_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
-) -> None:
-    """In each language."""
-    path, position = tmp_path / name, {"a.yaml": ":2:5", "a.json": ":2:4"}[name]
-    path.write_text(text)
-    assert read_spec(path).fields == {"seeds": [1]}
-    with pytest.raises(typer.Exit) as leaving:
-        read_spec(path).refuse("1 fault:", [Fault(pointer="/seeds/0", value=1, allowed="no")])
-    assert leaving.value.exit_code == 2
-    assert capsys.readouterr().err.splitlines() == ["1 fault:", f"  {path}{position}: /seeds/0: 1: no"]
 
 
 @pytest.mark.parametrize(

@@ -222,11 +222,6 @@ def test_no_law_is_one_at_its_bound_or_with_an_interval_about_zero() -> None:
         assert no_law({"alpha": Estimate(value=estimate[0], low=estimate[1], high=estimate[2])}) is not None
 
 
-def test_nothing_at_all_is_a_sentence_too() -> None:
-    fit = of(fit_experiments([records(comparison_spec(), lambda *_run: None)], draws=10), "adamw")
-    assert fit.verdict.startswith("Not fitted: 0 model sizes")
-
-
 def test_what_cannot_be_fitted_together_is_refused() -> None:
     first = measured({10**6: (10**8,)}, power)
     second = measured({10**7: (10**8,)}, power, spec=comparison_spec(optimizers=("lion",), seeds=range(3)))
