@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,16 +38,19 @@ def test_no_other_site_may_read(http):
 # NUL, which is text for SQLite and none for PostgreSQL
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[TestClient, Services, Queue]]:
-    """The application over each of the two databases."""
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def both(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[TestClient, Services, Queue]]:
+    """The application over each of the two databases; to make its document takes it a second."""
+    folder = tmp_path_factory.mktemp("both")
     with ExitStack() as stack:
         if request.param == "postgresql":
             server: PostgresqlServer = request.getfixturevalue("postgresql")
             database = stack.enter_context(server.database())
         else:
-            database = stack.enter_context(sqlite_database(tmp_path))
-        services = make_services(database, tmp_path)
+            database = stack.enter_context(sqlite_database(folder))
+        services = make_services(database, folder)
         client = TestClient(create_app(services, stopping=lambda: True), base_url="http://127.0.0.1")
         yield stack.enter_context(client), services, Queue(database, LeasePolicy())
 

@@ -168,7 +168,9 @@ def forked(
 def with_torch(python: Path, folder: Path) -> dict[str, tuple[int, str]]:
     """Return the results of the snippets for torch alone, and of all questions to `adapm` beside them."""
     programs = {title: BEFORE + SNIPPETS[title] + AFTER + NO_NUMPY for title in ALONE}
-    return forked(python, folder / "alone", "torch", {**programs, "build all": BUILD_ALL, "former": FORMER_PATH})
+    return forked(
+        python, folder / "alone", "torch._dynamo", {**programs, "build all": BUILD_ALL, "former": FORMER_PATH}
+    )
 
 
 @pytest.fixture(scope="module")

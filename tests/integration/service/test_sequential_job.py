@@ -17,9 +17,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 def test_a_clear_difference_needs_a_few_of_many_seeds(service_url: str, tmp_path: Path) -> None:
     """SGD at a rate that trains, against one that hardly moves a weight: the first looks decide."""
     spec = small_regression(
-        Candidate(optimizer="sgd", learning_rates=(0.05,), label="usual"),
+        Candidate(optimizer="sgd", learning_rates=(0.2,), label="usual"),
         Candidate(optimizer="sgd", learning_rates=(1e-6,), label="idle"),
         seeds=tuple(range(1, 11)),
+        steps=60,  # seeds then differ little: four of them decide, where twenty steps at 0.05 need seven
     ).model_copy(update={"sequential": Sequential()})
     with Client(service_url, timeout_seconds=300) as client:
         assert client.validate(spec).growing
