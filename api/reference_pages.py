@@ -131,10 +131,10 @@ def routes() -> Iterator[str]:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             guarded = find_route(method.upper(), path)
+            first, *_ = re.split(r"(?<=[.;:])\s", " ".join(operation["description"].split()))
             row = (
                 f"`{method.upper()} {path}`",
-                re.split(r"(?<=[.;:])\s", " ".join(operation["description"].split()), maxsplit=1)[0].rstrip(".;:")
-                + ".",
+                first.rstrip(".;:") + ".",
                 guarded.access.value if guarded else "admin",
             )
             by_tag.setdefault(operation["tags"][0], []).append(row)

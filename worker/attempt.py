@@ -117,7 +117,7 @@ def _carry_out(
         except RunStoppedError as stop:
             reporter.finish(stop.stopped)
             return AttemptExit.STOPPED
-        except Exception as error:
+        except Exception as error:  # whatever breaks a run must reach the service in words
             if isinstance(error, WorkerError):
                 logger.error("the run ends without a result: %s", error)
                 message = str(error)[:MESSAGE_CHARACTERS]

@@ -109,12 +109,13 @@ class Supervisor:
         self._watcher.start()
         deadline = time.monotonic() + READY_SECONDS
         try:
+            self.check()
             while not answers(self.url):
-                self.check()
                 if time.monotonic() > deadline:
                     logs = self._folder / "logs"
                     raise ServiceError(f"the service did not answer within {READY_SECONDS:.0f} s; see {logs}")
                 time.sleep(0.1)
+                self.check()
         except BaseException:
             self.stop()
             raise

@@ -26,7 +26,7 @@ def drive() -> None:
     configure_logs("sweep")
     # Unbuffered: what follows the line belongs to the thread that waits for the end of the input.
     line = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False).readline()  # noqa: SIM115  # stays open
-    if not line:
+    if not line.endswith(b"\n"):
         raise SystemExit("no order came on the standard input; `adapm-bench up` starts this process")
     order = DriverOrder(**json.loads(line))
     stop_with_parent(lambda: os._exit(0))

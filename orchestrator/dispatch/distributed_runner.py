@@ -57,9 +57,8 @@ def execute_distributed(service_url: str, run_id: str, attempt: int, token: str,
         if (rank_fault := mailbox.fault()) is not None:
             return f"lost: {rank_fault.as_error()}"
         # Rank 0 was killed, or could not be started.
-        return f"lost: a process of the run was killed or crashed, or did not start: {fault or 'nothing is known'}"[
-            :500
-        ]
+        reason = fault or "nothing is known"
+        return f"lost: a process of the run was killed or crashed, or did not start: {reason}"[:500]
     except LeaseRevokedError as error:
         log.warning("the lease is gone", run=run_id, error=str(error))
         return AttemptExit.LEASE_LOST.value

@@ -194,10 +194,10 @@ def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | No
             model = current_type
             field = current_type.model_fields.get(str(step))
             current_type = field.annotation if field else None
-        elif get_origin(current_type) in (tuple, list, dict):
-            current_type = [*get_args(current_type), None][get_origin(current_type) is dict]
         else:
-            current_type = None
+            kind, arguments = get_origin(current_type), get_args(current_type)
+            is_nested = arguments and kind in (tuple, list, dict)
+            current_type = arguments[kind is dict] if is_nested else None
     return tuple(path), model, None
 
 
