@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm.low_rank import gaussian_sketch, spare_sketch
-from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, rank_of
+from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
 from optim.plan.placement import plan_blocks
+from tests.factories.blocks import matrix_block
 from tests.twins.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
 from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
@@ -30,23 +31,6 @@ def gradients(shape: tuple[int, int], dtype: torch.dtype, steps: int = 50) -> li
         noise = torch.randn(shape, generator=generator, dtype=torch.float64)
         stream.append((1e-3 * (left @ torch.diag(torch.tensor([3.0, 2.0, 1.0]).double()) @ right + noise)).to(dtype))
     return stream
-
-
-def matrix_block(shape: tuple[int, int], dtype: torch.dtype, **fields: Any) -> Block:
-    """A whole parameter named `w`, low rank and with Adam's second moment unless `fields` say otherwise."""
-    first = fields.get("first_moment", FirstMoment.LOW_RANK)
-    return Block(
-        **{
-            "parameter": "w",
-            "kind": BlockKind.MLP,
-            "shape": shape,
-            "first_moment": first,
-            "second_moment": SecondMoment.ELEMENT,
-            "rank": rank_of(shape, 0.2) if first is FirstMoment.LOW_RANK else 0,
-            "state_dtype": dtype,
-            **fields,
-        }
-    )
 
 
 def fast(block: Block, start: Tensor, stream: list[Tensor], **options: Any) -> Tensor:
