@@ -9,6 +9,7 @@ from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import Experiment, PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import Comparison, ExperimentRecord, Progress, RunRecord, StateCounts
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Result
@@ -85,7 +86,7 @@ def records(
 
 
 def tuned_records(
-    spec: ComparisonSpec, outcome: Callable[[PlannedRun], Outcome], *, experiment: str = "e"
+    spec: ComparisonSpec | ScalingSpec, outcome: Callable[[PlannedRun], Outcome], *, experiment: str = "e"
 ) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
     """The experiment and its runs, each ended as `outcome` says: the trials, and what follows from them."""
     runs: list[RunRecord] = []

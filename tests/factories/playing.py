@@ -16,19 +16,9 @@ from orchestrator.services.composition import Services
 from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.queue.attempts import Attempts
 from orchestrator.store.queue.queue import Queue
-from tests.factories.stores import claim
+from tests.factories.stores import claim, result
 from worker.records.protocol import Failure, FailureKind, Heartbeat, PointsBatch
-from worker.records.result import (
-    Environment,
-    MemoryBreakdown,
-    Observation,
-    PeakMemory,
-    Point,
-    Result,
-    SampledText,
-    TextSamples,
-    Verdict,
-)
+from worker.records.result import Observation, Point, Result, SampledText, TextSamples, Verdict
 from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 
 PARAMETERS = 837_632
@@ -178,43 +168,29 @@ class PlayedRun:
         spec, name = self.lease.spec, self.lease.spec.optimizer.name
         diverged = self.diverges()
         final = None if diverged else self._loss(self.total) + 0.012
-        return Result(
-            verdict=Verdict.DIVERGED if diverged else Verdict.CONVERGED,
-            verdict_reason=(
-                "The training loss stopped being a number at step 20; its last value was 54.5."
-                if diverged
-                else f"The validation loss fell from {UNTRAINED:.4f} to {final:.4f} over {self.total} steps."
-            ),
-            steps=self.step,
-            tokens=self.step * spec.workload.budget.batch_sequences * spec.workload.data.sequence_length_tokens,
-            initial_val_loss=UNTRAINED,
+        state_bytes = STATE_BYTES.get(name, 6_701_056)
+        plain = result(
             final_val_loss=final,
-            final_train_loss=None if final is None else final - 0.01,
-            parameters=PARAMETERS,
-            parameter_bytes=4 * PARAMETERS,
-            optimizer_state_bytes=STATE_BYTES.get(name, 6_701_056),
-            peak_memory=PeakMemory(
-                host_rss_bytes=640_000_000 + 7 * STATE_BYTES.get(name, 0), host_rss_before_bytes=560_000_000
-            ),
-            memory_breakdown=self._breakdown(STATE_BYTES.get(name, 6_701_056)),
-            flops_per_token=6.0 * PARAMETERS,
-            step_seconds_median=STEP_SECONDS.get(name, 0.08),
-            optimizer_seconds_median=0.0112,
-            tokens_per_second=1024 / STEP_SECONDS.get(name, 0.08),
+            verdict=Verdict.DIVERGED if diverged else Verdict.CONVERGED,
+            steps=self.step,
             device_seconds=self._seconds(),
-            spec_hash=spec.content_hash(),
-            data_hash="5f" * 32,
-            environment=Environment(
-                device="cpu",
-                device_name="AMD EPYC 7B13",
-                host="bench-01",
-                threads=1,
-                python="3.11.9",
-                torch="2.13.0",
-                transformers="5.23.0",
-                platform="Linux-6.1-x86_64",
-                commit="0f3c9e1",
-            ),
+            host_rss_bytes=640_000_000 + 7 * STATE_BYTES.get(name, 0),
+            peak_bytes=8 * PARAMETERS + state_bytes + 22_400_000,
+        )
+        return plain.model_copy(
+            update={
+                "tokens": self.step * spec.workload.budget.batch_sequences * spec.workload.data.sequence_length_tokens,
+                "initial_val_loss": UNTRAINED,
+                "parameters": PARAMETERS,
+                "parameter_bytes": 4 * PARAMETERS,
+                "optimizer_state_bytes": state_bytes,
+                "flops_per_token": 6.0 * PARAMETERS,
+                "step_seconds_median": STEP_SECONDS.get(name, 0.08),
+                "optimizer_seconds_median": 0.0112,
+                "tokens_per_second": 1024 / STEP_SECONDS.get(name, 0.08),
+                "spec_hash": spec.content_hash(),
+                "environment": plain.environment.model_copy(update={"device_name": "AMD EPYC 7B13"}),
+            }
         )
 
     def _observations(self, step: int) -> Iterator[Observation]:
@@ -229,20 +205,6 @@ class PlayedRun:
                 for part in ("attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
             }
             yield Observation(step=step, probe=kind, blocks=values)
-
-    def _breakdown(self, state_bytes: int) -> MemoryBreakdown:
-        parameters, activations, remainder = 4 * PARAMETERS, 21_000_000, 1_400_000
-        return MemoryBreakdown(
-            step=2,
-            phase="backward",
-            micro_batch_sequences=8,
-            peak_bytes=2 * parameters + state_bytes + activations + remainder,
-            parameters_bytes=parameters,
-            gradients_bytes=parameters,
-            optimizer_state_bytes=state_bytes,
-            activations_bytes=activations,
-            other_bytes=remainder,
-        )
 
 
 @dataclass

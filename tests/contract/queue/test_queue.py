@@ -357,7 +357,8 @@ def test_an_interruption_does_not_count_and_the_next_attempt_resumes(store: Stor
 
 
 def test_what_an_attempt_left_behind_where_a_later_one_began_does_not_count(store: Store) -> None:
-    """Attempt 2 went on from 20, though attempt 1 had told of 50; attempt 3 began anew; attempt 4 told of nothing."""
+    """Attempt 2 went on from 20, though attempt 1 had told of 50; attempt 3 began anew; attempt 4 told of nothing.
+    Nor does a repeated hello resume an attempt from what it has told itself."""
     (run_id,) = store.submit(seeds=(1,), steps=100)
     for attempt, steps in enumerate(([10, 20, 50], [25, 60], [5, 15], []), start=1):
         lease = store.start()
@@ -368,15 +369,8 @@ def test_what_an_attempt_left_behind_where_a_later_one_began_does_not_count(stor
     lease = claim(store)
     reply = store.attempts.hello(run_id, lease.attempt, lease.token)
     assert (reply.checkpoint and reply.checkpoint.step, reply.counted_steps) == (15, {3: 15})
+    store.attempts.checkpoint(run_id, lease.attempt, lease.token, notice.model_copy(update={"step": 70}))
     assert store.attempts.hello(run_id, lease.attempt, lease.token) == reply
-
-
-def test_an_attempt_is_not_resumed_from_its_own_checkpoint(store: Store) -> None:
-    """A repeated hello is answered as the first time was."""
-    (run_id,) = store.submit(seeds=(1,))
-    lease = store.start()
-    store.attempts.checkpoint(run_id, 1, lease.token, CheckpointNotice(step=1, path="c", size_bytes=9, sha256="s"))
-    assert store.attempts.hello(run_id, 1, lease.token).checkpoint is None
 
 
 def test_cancelling_an_experiment_leaves_what_has_ended(store: Store) -> None:

@@ -16,7 +16,6 @@ from orchestrator.store.queue.queue import REFUSED_SECONDS
 from orchestrator.store.tables import experiments, run_specs
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec
-from worker.spec.run import OptimizerSpec
 
 LOST = "lost-optimizer"
 """The lost optimizer, which no package of any test offers: a process remembers each that it has loaded."""
@@ -106,9 +105,3 @@ def test_a_newer_rule_does_not_hide_what_is_older() -> None:
     }
     text = json.dumps(run, sort_keys=True, separators=(",", ":"))
     assert integrity.run_spec(text, None).workload.execution.micro_batch_sequences == "auto"
-
-
-def test_a_package_that_is_gone_is_a_fault_of_the_specification(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, LOST)
-    with pytest.raises(ValueError, match="no installed package offers"):
-        OptimizerSpec(name=LOST, lr=0.1)

@@ -13,10 +13,9 @@ from benchmarks.sequential import simulate as simulate_looks
 from orchestrator.analysis.comparison import compare
 from orchestrator.kinds.comparison import Sequential
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.records import RunRecord
-from orchestrator.services.follow_ups import added_runs
 from orchestrator.tuning.tuner import Setting, rate_of
-from tests.factories.comparison import evaluated_on, experiment_record, run_record, tuned_records
+from tests.factories.comparison import evaluated_on, experiment_record, tuned_records
+from tests.unit.orchestrator.analysis.test_sequential import played
 
 USUAL = World(basins=("flat", "skewed"))
 
@@ -88,14 +87,7 @@ def test_looks_are_as_the_service_takes_them() -> None:
             for index in range(2)
         ]
         losses = {name: candidate_runs.losses for name, candidate_runs in zip(spec.names(), judged, strict=True)}
-        records: list[RunRecord] = []
-        pending = spec.first_runs()
-        while pending:
-            records += [
-                run_record(run, len(records) + index, losses[run.candidate][run.spec.seed])
-                for index, run in enumerate(pending)
-            ]
-            pending = added_runs(experiment_record(spec, len(records)), records)
+        records = played(spec, losses)
         conclusions, used = conduct(spec, judged)
         rows = compare(experiment_record(spec, len(records)), records).rows
         assert used == len(records)

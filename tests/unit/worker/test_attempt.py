@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from worker.attempt import execute, failure_kind
 from worker.errors import DataError, TerminatedError
 from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result
-from worker.reporting.client import ServiceClient
 
 
 @pytest.fixture
@@ -121,13 +119,6 @@ def test_a_lost_lease_ends_the_attempt_without_a_word(service: AttemptService) -
     assert execute(service.url, "r1", 1, TOKEN) == "lease_lost"
     thief.join()
     assert service.ending is None
-
-
-def test_a_service_that_never_answers_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing listens on the discard port."""
-    monkeypatch.setattr(ServiceClient, "hello", partialmethod(ServiceClient.hello, patience_seconds=0.1))
-
-    assert execute("http://127.0.0.1:9", "r1", 1, TOKEN) == "unreachable"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,14 @@ from orchestrator.kinds.tuning import Tuning
 from tests.factories.playing import DEMO, STATE_BYTES
 from tests.factories.stores import claim
 
+AT_THREE_RATES = DEMO.model_copy(
+    update={
+        "candidates": tuple(
+            candidate.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for candidate in DEMO.candidates
+        )
+    }
+)
+
 
 def test_a_filter_that_cannot_be_read_is_refused(services):
     client = TestClient(create_app(services), base_url="http://127.0.0.1")
@@ -30,10 +38,7 @@ def test_a_filter_that_cannot_be_read_is_refused(services):
 
 
 def test_home_says_who_leads_by_how_much_with_which_verdict_and_at_what_cost(client, services, player):
-    candidates = tuple(
-        candidate.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for candidate in DEMO.candidates
-    )
-    experiment = services.experiments.submit(DEMO.model_copy(update={"candidates": candidates})).experiment
+    experiment = services.experiments.submit(AT_THREE_RATES).experiment
     player.finish()
     text = " ".join(re.sub(r"<[^>]+>", " ", client.get("/").text).replace("&nbsp;", " ").split())
     for row in services.analysis.compare(experiment.id).rows:
@@ -234,10 +239,7 @@ def test_a_damaged_row_is_marked_where_it_is_shown(services, player):
 
 
 def test_another_baseline_is_chosen_in_the_address(client, services, player):
-    candidates = tuple(
-        candidate.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for candidate in DEMO.candidates
-    )
-    experiment = services.experiments.submit(DEMO.model_copy(update={"candidates": candidates})).experiment.id
+    experiment = services.experiments.submit(AT_THREE_RATES).experiment.id
     player.finish()
     path = f"/experiments/{experiment}"
     page = client.get(f"{path}?baseline=adapm&x=tokens").text

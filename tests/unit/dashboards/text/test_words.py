@@ -145,33 +145,28 @@ def test_a_bar_is_as_full_as_runs_have_ended():
     assert [(part.tone, part.width) for part in parts] == [("good", 25), ("over", 50), ("wait", 25)]
 
 
+def facts_of(workload: dict[str, Any], optimizer: str) -> tuple[str, ...]:
+    """What the page of an experiment with one run says of its workload."""
+    candidates = [{"optimizer": optimizer, "learning_rates": [0.1]}]
+    fields = {"name": "short", "workload": workload, "candidates": candidates, "seeds": [1]}
+    record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
+    return words.workload_facts(record)  # type: ignore[arg-type]  # it reads the specification alone
+
+
 def test_a_regression_is_counted_in_samples_and_computes_in_float64():
     """A precision of fp32 is what its specification says; tokens it has none."""
-    fields = {
-        "name": "risk",
-        "workload": {"task": "regression", "budget": {"steps": 100}},
-        "candidates": [{"optimizer": "sgd", "learning_rates": [0.1]}],
-        "seeds": [1],
-    }
-    record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
-    facts = words.workload_facts(record)  # type: ignore[arg-type]  # it reads the specification alone
+    facts = facts_of({"task": "regression", "budget": {"steps": 100}}, "sgd")
     assert facts[3:] == ("100 samples per run", "1 seed", "float64"), "samples, and none a parameter"
 
 
 def test_an_experiment_says_how_long_it_trains_for_its_size():
     """By tokens per parameter: of a byte model 150 steps of 8 × 64 tokens for 81,216 parameters."""
-    fields = {
-        "name": "short",
-        "workload": {
-            "model": "gpt2-nano",
-            "data": {"dataset": "python-stdlib", "tokenizer": "byte", "sequence_length_tokens": 64},
-            "budget": {"steps": 150, "batch_sequences": 8},
-        },
-        "candidates": [{"optimizer": "adamw", "learning_rates": [0.1]}],
-        "seeds": [1],
+    workload = {
+        "model": "gpt2-nano",
+        "data": {"dataset": "python-stdlib", "tokenizer": "byte", "sequence_length_tokens": 64},
+        "budget": {"steps": 150, "batch_sequences": 8},
     }
-    record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
-    assert "0.95 tokens per parameter" in words.workload_facts(record)  # type: ignore[arg-type]  # the specification alone
+    assert "0.95 tokens per parameter" in facts_of(workload, "adamw")
 
 
 def test_only_a_verdict_that_is_shown_has_a_colour():

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm.low_rank import gaussian_sketch, spare_sketch
-from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment, rank_of
+from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
 from optim.plan.placement import plan_blocks
+from tests.factories.blocks import matrix_block
 from tests.twins.adapm import LiteralMatrix, exact, head_groups, on_transposed, subspace_iteration
 from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
@@ -30,23 +31,6 @@ def gradients(shape: tuple[int, int], dtype: torch.dtype, steps: int = 50) -> li
         noise = torch.randn(shape, generator=generator, dtype=torch.float64)
         stream.append((1e-3 * (left @ torch.diag(torch.tensor([3.0, 2.0, 1.0]).double()) @ right + noise)).to(dtype))
     return stream
-
-
-def matrix_block(shape: tuple[int, int], dtype: torch.dtype, **fields: Any) -> Block:
-    """A whole parameter named `w`, low rank and with Adam's second moment unless `fields` say otherwise."""
-    first = fields.get("first_moment", FirstMoment.LOW_RANK)
-    return Block(
-        **{
-            "parameter": "w",
-            "kind": BlockKind.MLP,
-            "shape": shape,
-            "first_moment": first,
-            "second_moment": SecondMoment.ELEMENT,
-            "rank": rank_of(shape, 0.2) if first is FirstMoment.LOW_RANK else 0,
-            "state_dtype": dtype,
-            **fields,
-        }
-    )
 
 
 def fast(block: Block, start: Tensor, stream: list[Tensor], **options: Any) -> Tensor:
@@ -292,38 +276,6 @@ def test_a_sparse_gradient_is_refused_before_any_weight_moves():
     with pytest.raises(RuntimeError, match=r"AdaPM does not support sparse gradients, and transformer\.ln_f\.weight"):
         optimizer.step()
     assert all(torch.equal(weight, other) for weight, other in zip(model.parameters(), originals, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lr": -0.1}, "Invalid learning rate: -0.1; it must be a finite number, at least 0"),
-        ({"lr": float("nan")}, "Invalid learning rate: nan; it must be a finite number, at least 0"),
-        ({"betas": (1.0, 0.95)}, "Invalid beta parameter at index 0: 1.0; it must be in [0, 1)"),
-        ({"betas": (0.9, -1.0)}, "Invalid beta parameter at index 1: -1.0; it must be in [0, 1)"),
-        ({"eps": -1e-8}, "Invalid epsilon value: -1e-08; it must be finite, at least 0"),
-        ({"weight_decay": -1.0}, "Invalid weight_decay value: -1.0; it must be finite, at least 0"),
-        ({"solver": "magic"}, "Invalid solver: 'magic'; it must be one of subspace, svd"),
-        (
-            {"inner_iterations": 0},
-            "Invalid inner_iterations: 0; it must be a whole number from 1, or None for 1",
-        ),
-        ({"refresh_interval": -1}, "Invalid refresh_interval: -1; it must be a whole number from 0 (never)"),
-        ({"clip": 0.0}, "Invalid clip: 0.0; it must be above 0, or None for no clipping"),
-        ({"momentum_free_lr_scale": 0.0}, "Invalid momentum_free_lr_scale: 0.0; it must be finite, above 0"),
-        (
-            {"matmul_precision": "tf32"},
-            "Invalid matmul_precision: 'tf32'; it must be highest, high, medium, or None for torch's",
-        ),
-        ({"rank_ratio": 0.0}, "Invalid rank_ratio: 0.0; it is a share of min(m, n), in (0, 1]"),
-        ({"rank_ratio": 1.5}, "Invalid rank_ratio: 1.5; it is a share of min(m, n), in (0, 1]"),
-        ({"unknown": "guess"}, "Invalid unknown: 'guess'; say 'warn', 'full' or 'error'"),
-    ],
-)
-def test_an_option_out_of_its_bounds_is_named_with_its_value_and_what_is_allowed(options, message):
-    with pytest.raises(ValueError, match="Invalid") as caught:
-        AdaPM.for_model(tiny_gpt2(), **{"lr": LR, **options})
-    assert str(caught.value) == message
 
 
 def test_a_parameter_outside_the_plan_is_refused():

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from optim.adapm import AdaPM, AdaPMMini, compiled
-from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
+from optim.plan.blocks import BlockPlan
+from tests.factories.blocks import matrix_block
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
 CPU = torch.device("cpu")
@@ -22,18 +23,9 @@ def compiles_small_blocks(monkeypatch):
 
 def _moved(*, compile: bool, learning_rates: list[float]) -> torch.Tensor:
     """The weights of one low-rank block after a step at each rate."""
-    block = Block(
-        parameter="w",
-        kind=BlockKind.MLP,
-        shape=(24, 40),
-        first_moment=FirstMoment.LOW_RANK,
-        second_moment=SecondMoment.ELEMENT,
-        rank=2,
-        state_dtype=torch.float32,
-    )
     generator = torch.Generator().manual_seed(0)
     weight = nn.Parameter(torch.randn(24, 40, generator=generator))
-    optimizer = AdaPM([("w", weight)], LR, plan=BlockPlan((block,)), compile=compile)
+    optimizer = AdaPM([("w", weight)], LR, plan=BlockPlan((matrix_block((24, 40), rank=2),)), compile=compile)
     for rate in learning_rates:
         optimizer.param_groups[0]["lr"] = rate
         weight.grad = 1e-3 * torch.randn(24, 40, generator=generator)

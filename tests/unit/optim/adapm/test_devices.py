@@ -8,7 +8,8 @@ import torch
 
 from optim.adapm import AdaPM, devices
 from optim.adapm.devices import row_chunks
-from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
+from optim.plan.blocks import BlockPlan
+from tests.factories.blocks import matrix_block
 
 BACKENDS: Any = torch.backends  # torch publishes no types for all of them
 
@@ -106,16 +107,7 @@ def test_products_with_a_gradient_are_narrow_on_a_cpu_where_that_is_asked_for_an
         BACKENDS.mkldnn.matmul.fp32_precision = "bf16"
     weight = torch.nn.Parameter(torch.zeros(768, 1024))
     weight.grad = torch.randn(768, 64) @ torch.randn(64, 1024) + 0.1 * torch.randn(768, 1024)
-    block = Block(
-        parameter="w",
-        kind=BlockKind.MLP,
-        shape=(768, 1024),
-        first_moment=FirstMoment.LOW_RANK,
-        second_moment=SecondMoment.ELEMENT,
-        rank=38,
-        state_dtype=torch.float32,
-    )
-    optimizer = AdaPM([("w", weight)], 1e-3, plan=BlockPlan((block,)))
+    optimizer = AdaPM([("w", weight)], 1e-3, plan=BlockPlan((matrix_block((768, 1024), rank=38),)))
     optimizer.step()
     (state,) = optimizer.state.values()
     left, right = state["momentum_left"].double(), state["momentum_right"].double()

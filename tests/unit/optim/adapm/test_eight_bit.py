@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm.eight_bit import EightBit
-from optim.plan.blocks import EIGHT_BIT, Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
+from optim.plan.blocks import EIGHT_BIT, BlockKind, BlockPlan, FirstMoment, SecondMoment
 from optim.plan.placement import plan_blocks
 from optim.state import state_bytes
 from tests.factories.architectures import mixtral
+from tests.factories.blocks import matrix_block
 from tests.twins import eight_bit as twin
 from tests.twins.adapm import LiteralMatrix, exact
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
@@ -119,10 +120,7 @@ MOMENTS = [
 def test_twenty_steps_are_those_of_algorithm_1_with_rounded_state(first, second):
     """In float64: to 1e-9, unless a root lies within rounding of the edge of two codes."""
     rank = 4 if first is FirstMoment.LOW_RANK else 0
-    block = Block(
-        parameter="w", kind=BlockKind.MLP, shape=(8, 140), first_moment=first, second_moment=second, rank=rank,
-        state_dtype=EIGHT_BIT,
-    )  # fmt: skip
+    block = matrix_block((8, 140), EIGHT_BIT, first_moment=first, second_moment=second, rank=rank)
     random = torch.Generator().manual_seed(0)
     start, *stream = (0.01 * torch.randn(8, 140, generator=random, dtype=torch.float64) for _ in range(21))
     rows = [torch.zeros(8, 140, dtype=torch.bool).index_fill_(0, torch.tensor(row), True) for row in range(8)]

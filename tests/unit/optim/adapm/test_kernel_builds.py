@@ -70,6 +70,24 @@ def stack_bytes(kernel: Any, folder: Path) -> int:
     return int(size)
 
 
+@pytest.fixture
+def kernels(tmp_path, monkeypatch):
+    """The kernels, compiled without what an earlier test left."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from optim.adapm import kernels
+
+    return kernels
+
+
+FLOAT32, INT32 = triton.language.float32, triton.language.int32
+MOVE: dict[str, object] = {
+    **dict.fromkeys(("WEIGHT", "GRADIENT", "STATE"), FLOAT32),
+    "BY_CHANCE": False,
+    "PRECISION": "tf32x3",
+    "INDEX": INT32,
+    "IS_ALIGNED": True,
+}
+"""The constants of a block of float32 at the usual precision."""
 _FLOATS = ("left", "right", "divisor", "numbers")
 _POINTERS = {"table": "*i64", **dict.fromkeys(_FLOATS, "*fp32")}
 
@@ -77,37 +95,28 @@ _POINTERS = {"table": "*i64", **dict.fromkeys(_FLOATS, "*fp32")}
 @pytest.mark.parametrize(
     ("capability", "kind"),
     [
-        (80, {"product": True, "v": "element", "weight": "bf16", "by_chance": True}),
-        (90, {"product": True, "v": "element", "weight": "bf16", "by_chance": True}),
-        (90, {"average": True, "v": "row"}),
-        (100, {"product": True, "v": "given", "precision": "tf32"}),
+        (80, {"V": "element", "WEIGHT": triton.language.bfloat16, "BY_CHANCE": True}),
+        (90, {"V": "element", "WEIGHT": triton.language.bfloat16, "BY_CHANCE": True}),
+        (90, {"HAS_AVERAGE": True, "V": "row"}),
+        (100, {"V": "given", "PRECISION": "tf32"}),
     ],
     ids=["80 low rank by chance", "90 low rank by chance", "90 full with v by rows", "100 low rank in TF32"],
 )
-def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capability: int, kind: dict[str, Any]):
+def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, kernels, capability: int, kind: dict[str, Any]):
     """To machine code; nothing spills, and tiles are read 16 bytes at a time."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from optim.adapm import kernels
-
-    tl, has_product = triton.language, "product" in kind
+    has_product = "HAS_AVERAGE" not in kind
     tile_rows, tile_columns = kernels._tile(768, 3072, is_product=has_product)
     constants: dict[str, object] = {
-        "HAS_AVERAGE": kind.get("average", False),
-        "V": kind["v"],
-        "BY_CHANCE": kind.get("by_chance", False),
-        "PRECISION": kind.get("precision", "tf32x3"),
-        "WEIGHT": getattr(tl, {"bf16": "bfloat16"}.get(kind.get("weight", ""), "float32")),
-        "GRADIENT": tl.float32,
-        "STATE": tl.float32,
-        "INDEX": tl.int32,
-        "IS_ALIGNED": True,
+        **MOVE,
+        "HAS_AVERAGE": False,
+        **kind,
         "TILE_ROWS": tile_rows,
         "TILE_COLUMNS": tile_columns,
         "TILE_DEPTH": kernels._LOW_RANK_DEPTH,
         # What Triton itself makes of steps of 1 and of tensors that are None.
         **dict.fromkeys(("weight_column", "gradient_column"), 1),
         **dict.fromkeys(() if has_product else ("left", "right")),
-        **({} if kind["v"] == "given" else {"divisor": None}),
+        **({} if kind["V"] == "given" else {"divisor": None}),
     }
     warps = kernels._LOW_RANK_WARPS if has_product else kernels._WARPS
     stages = kernels._STAGES
@@ -120,22 +129,15 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
 @pytest.mark.parametrize(
     ("rows", "columns", "turned"), [(1, 300, False), (2, 3000, True), (9, 3000, False), (3, 7, True)]
 )
-def test_all_threads_have_read_a_value_before_one_writes_it(tmp_path, monkeypatch, rows, columns, turned):
+def test_all_threads_have_read_a_value_before_one_writes_it(kernels, rows, columns, turned):
     """Where fewer values than threads are read, several threads read each, and one of them writes it."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from optim.adapm import kernels
-
     tile_rows, tile_columns = kernels._tile(rows, columns, is_product=False)
     for v in ("row", "element"):
         constants: dict[str, object] = {
+            **MOVE,
             "HAS_AVERAGE": True,
             "V": v,
-            "BY_CHANCE": False,
-            "PRECISION": "tf32x3",
             "TILE_DEPTH": 16,
-            **dict.fromkeys(("WEIGHT", "GRADIENT", "STATE"), triton.language.float32),
-            "INDEX": triton.language.int32,
-            "IS_ALIGNED": True,
             "TILE_ROWS": tile_rows,
             "TILE_COLUMNS": tile_columns,
             **dict.fromkeys(("weight_column", "gradient_row" if turned else "gradient_column"), 1),
@@ -162,13 +164,10 @@ def test_all_threads_have_read_a_value_before_one_writes_it(tmp_path, monkeypatc
         (100, True, "tf32", False),
     ],
 )
-def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned, precision, has_sketch):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from optim.adapm import kernels
-
+def test_thin_products_are_compiled_to_tensor_cores(tmp_path, kernels, capability, turned, precision, has_sketch):
     constants = {
-        "TYPE": triton.language.float32,
-        "INDEX": triton.language.int32,
+        "TYPE": FLOAT32,
+        "INDEX": INT32,
         "IS_ALIGNED": True,
         "TILE_ROWS": 128,
         "TILE": kernels._PRODUCT_TILE,
@@ -192,15 +191,12 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
     ("capability", "turned", "kind"),
     [(80, False, "through factors"), (90, True, "gram"), (90, False, "through factors"), (100, True, "gram")],
 )
-def test_inner_products_are_compiled(tmp_path, monkeypatch, capability, turned, kind):
+def test_inner_products_are_compiled(tmp_path, kernels, capability, turned, kind):
     """To tensor cores, in float64 as well where they have it, without spilling."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from optim.adapm import kernels
-
     is_gram = kind == "gram"
     constants = {
-        "TYPE": triton.language.float32,
-        "INDEX": triton.language.int32,
+        "TYPE": FLOAT32,
+        "INDEX": INT32,
         "IS_ALIGNED": False,
         "TILE_ROWS": kernels._INNER_TILE,
         "TILE": kernels._INNER_TILE,

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.transient_memory import peak_transient_bytes
 from optim.adapm import AdaPM, AdaPMMini, groups
+from tests.unit.optim.adapm.test_low_rank_groups import moved
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
 CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
@@ -31,20 +32,11 @@ def test_batches_move_the_weights_as_single_blocks_do(monkeypatch, cls, tiny, so
     """Also where some blocks have no gradient at the third step."""
     model, twin = tiny().double(), tiny().double()
     optimizer = cls.for_model(model, 1e-3, solver=solver, refresh_interval=3)
-    move_with_an_idle_layer(model, optimizer)
+    moved(model, optimizer, range(6), idle="1.mlp")
     chunks_of(1, monkeypatch)
-    move_with_an_idle_layer(twin, cls.for_model(twin, 1e-3, solver=solver, refresh_interval=3))
+    moved(twin, cls.for_model(twin, 1e-3, solver=solver, refresh_interval=3), range(6), idle="1.mlp")
     for weight, other in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(weight, other, rtol=0.0, atol=atol)
-
-
-def move_with_an_idle_layer(model: nn.Module, optimizer: AdaPM) -> None:
-    for step in range(6):
-        drawn = torch.Generator().manual_seed(step)
-        for name, value in model.named_parameters():
-            grad = torch.randn(value.shape, generator=drawn, dtype=torch.float64)
-            value.grad = None if "1.mlp" in name and step == 2 else grad
-        optimizer.step()
 
 
 class _Operators(TorchDispatchMode):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from optim.baselines import muon as muon_module
 from optim.baselines import per_parameter
-from optim.baselines.muon import Muon, polar_factors
+from optim.baselines.muon import Muon
 from optim.builder import build
 from tests.twins.baselines import adamw, muon, normuon
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama
@@ -114,10 +114,6 @@ def test_normuon_makes_the_neurons_of_maps_alike_however_they_are_stored():
             if name.endswith(("q_proj.weight", "mlp.c_fc.weight")):
                 start, end, *gradients = (matrix.T if turned else matrix for matrix in (start, end, *gradients))
                 agree(end - start, normuon(start, gradients, 0.01, 0.95, 0.95, 0.1) - start)
-
-
-def test_zero_has_a_polar_factor_of_zero():
-    assert not polar_factors(torch.zeros(2, 3, 4), 5).any()
 
 
 @pytest.mark.parametrize(("model", "orthogonal"), [(nn.Linear(4, 3), [False, False]), (tiny_gpt2(), [True])])

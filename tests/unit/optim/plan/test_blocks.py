@@ -1,31 +1,9 @@
-"""The records of the block plan: state shapes, bytes, views and the printed table."""
-
-from typing import Any
+"""The records of the block plan."""
 
 import pytest
-import torch
 
-from optim.plan.blocks import (
-    Block,
-    BlockKind,
-    FirstMoment,
-    SecondMoment,
-)
-
-
-def block(**fields: Any) -> Block:
-    return Block(
-        **{
-            "parameter": "mlp.weight",
-            "kind": BlockKind.MLP,
-            "shape": (8, 12),
-            "first_moment": FirstMoment.LOW_RANK,
-            "second_moment": SecondMoment.ELEMENT,
-            "rank": 2,
-            "state_dtype": torch.float32,
-            **fields,
-        }
-    )
+from optim.plan.blocks import BlockKind, FirstMoment
+from tests.factories.blocks import matrix_block
 
 
 @pytest.mark.parametrize(
@@ -38,4 +16,4 @@ def block(**fields: Any) -> Block:
     ],
 )
 def test_vectors_and_biases_never_decay(kind, shape, decays):
-    assert block(kind=kind, shape=shape, first_moment=FirstMoment.FULL, rank=0).decays is decays
+    assert matrix_block(shape, kind=kind, first_moment=FirstMoment.FULL).decays is decays

@@ -1,5 +1,6 @@
 """Looks at a comparison while it goes: their levels, what they spend together, and what becomes of candidates."""
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -99,7 +100,7 @@ def sequential(optimizers: tuple[str, ...] = ("adamw", "adapm")) -> ComparisonSp
     return spec.model_copy(update={"sequential": Sequential()})
 
 
-def played(spec: ComparisonSpec, losses: dict[str, tuple[Outcome, ...]]) -> list[RunRecord]:
+def played(spec: ComparisonSpec, losses: Mapping[str, Sequence[Outcome] | Mapping[int, Outcome]]) -> list[RunRecord]:
     """All runs, where those of each candidate end so, by their seeds."""
     records: list[RunRecord] = []
     planned: tuple[PlannedRun, ...] = spec.first_runs()

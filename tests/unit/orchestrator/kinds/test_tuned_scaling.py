@@ -1,17 +1,14 @@
 """Follow-ups of tuned scaling experiments: each cell's own winner."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from orchestrator.analysis.candidates import run_fact
 from orchestrator.analysis.cells import cell_records, comparisons
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import read_spec, read_stored_spec
 from orchestrator.kinds.scaling import ScalingSpec
-from orchestrator.records import ExperimentRecord, RunRecord
-from tests.factories.comparison import Outcome, experiment_record, run_record
+from tests.factories.comparison import experiment_record, run_record, tuned_records
 from tests.factories.scaling import scaling_spec
 from tests.factories.stores import result
 from worker.records.result import Verdict
@@ -26,21 +23,9 @@ def loss(run: PlannedRun) -> float:
     return size + 20 * abs(run.spec.optimizer.lr - best) + 0.003 * run.spec.seed
 
 
-def measured(
-    spec: ScalingSpec, ends: Callable[[PlannedRun], Outcome] = loss
-) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
-    """The experiment when every run has ended so, those that followed too."""
-    runs: list[RunRecord] = []
-    planned = spec.first_runs()
-    while planned:
-        runs += [run_record(run, len(runs) + index, ends(run)) for index, run in enumerate(planned)]
-        planned = spec.follow_up_runs([run_fact(run) for run in runs])
-    return experiment_record(spec, len(runs)), tuple(runs)
-
-
 def grown(spec: ScalingSpec) -> list[tuple[str, str, int, float, int]]:
     """Candidate, model, steps, rate and seed of all runs."""
-    _, runs = measured(spec)
+    _, runs = tuned_records(spec, loss)
     return [(run.candidate, run.model, run.steps_total, run.lr, run.seed) for run in runs]
 
 
@@ -62,12 +47,12 @@ def test_each_size_tunes_by_itself() -> None:
 
 def test_a_candidate_that_never_learned_is_judged_nowhere() -> None:
     diverged = result(final_val_loss=None, verdict=Verdict.DIVERGED)
-    _, runs = measured(scaling_spec(tuning=EACH), lambda run: diverged if run.candidate == "adapm" else loss(run))
+    _, runs = tuned_records(scaling_spec(tuning=EACH), lambda run: diverged if run.candidate == "adapm" else loss(run))
     assert {run.seed for run in runs if run.candidate == "adapm"} == {0}
 
 
 def test_laws_and_cells_are_those_of_the_seeds_that_count() -> None:
-    experiment, runs = measured(scaling_spec(tuning=EACH, seeds=[1, 2, 3]))
+    experiment, runs = tuned_records(scaling_spec(tuning=EACH, seeds=[1, 2, 3]), loss)
     cells = cell_records(experiment, runs)
     assert [cell.comparison.complete for cell in cells] == [True] * 3
     assert all(row.val_loss is not None and row.val_loss.n == 3 for cell in cells for row in cell.comparison.rows)
@@ -89,7 +74,7 @@ def test_an_experiment_that_an_earlier_version_tuned_at_its_smallest_size_is_rea
     stored["tuning"] |= {"at": "smallest-size", "transfer": "inverse-width"}
     spec = read_stored_spec(json.dumps(stored))
     assert isinstance(spec, ScalingSpec)
-    _, runs = measured(scaling_spec(tuning=EACH))
+    _, runs = tuned_records(scaling_spec(tuning=EACH), loss)
     kept = tuple(run for run in runs if run.model == "gpt2-nano" or run.seed in spec.seeds)
     largest = cell_records(experiment_record(spec, len(kept)), kept)[-1].comparison
     assert {row.candidate: row.best_lr for row in largest.rows} == {"adamw": 0.004, "adapm": 0.008}

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.specification import made_spec
 from worker.data.prepared import list_prepared, missing_data
@@ -16,11 +14,6 @@ def workload(model: str = "gpt2-tiny", initial_weights: str | None = None, **dat
     fields = made_spec().workload.model_dump()
     changes = {"model": model, "initial_weights": initial_weights, "data": fields["data"] | data}
     return Workload.model_validate(fields | changes)
-
-
-@pytest.mark.parametrize("tokenizer", ["byte", "bpe-512"])
-def test_what_a_run_prepares_by_itself_is_not_missing(tokenizer: str, tmp_path: Path) -> None:
-    assert missing_data(workload(tokenizer=tokenizer), tmp_path) == []
 
 
 def test_each_missing_thing_is_one_sentence_with_its_command(tmp_path: Path) -> None:
