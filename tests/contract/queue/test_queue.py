@@ -262,7 +262,7 @@ def test_a_worker_may_take_longer_to_begin_than_to_breathe(store: Store) -> None
     """A process that has to start and to import torch says nothing for a while; one that never begins is given up."""
     (run_id,) = store.submit(seeds=(1,))
     (lease,) = store.claim(cpus=1, limit=1)
-    store.pass_time(POLICY.start_seconds - 1)
+    store.pass_time(POLICY.start_seconds - POLICY.ttl_seconds)
     assert store.queue.reap() == ()
     assert status(store, run_id) is RunStatus.LEASED
     store.attempts.hello(run_id, 1, lease.token)
