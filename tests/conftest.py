@@ -143,12 +143,6 @@ def postgresql() -> Iterator[PostgresqlServer]:
 
 
 @pytest.fixture(scope="session")
-def embedded_ray_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of each Ray that this process embeds: Ray reads once where its token lies."""
-    return tmp_path_factory.mktemp("ray")
-
-
-@pytest.fixture(scope="session")
 def service_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data folder of `service_url`, of a path that is longer than that of a socket may be."""
     return tmp_path_factory.mktemp("service") / ("long" * 30)

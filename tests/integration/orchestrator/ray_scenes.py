@@ -57,10 +57,10 @@ def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(s
 
 
 def test_embedded_ray_ends_an_actor_once_it_is_created_and_a_killed_raylet_is_not_the_runs_doing(
-    silent: str, embedded_ray_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    silent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One Ray for both scenes, of which the second ends it."""
-    start_embedded_ray(embedded_ray_folder, 1)
+    start_embedded_ray(tmp_path, 1)
     import ray  # it reads its settings when it is imported
 
     from orchestrator.dispatch import ray_runner
@@ -104,4 +104,4 @@ def test_embedded_ray_ends_an_actor_once_it_is_created_and_a_killed_raylet_is_no
         (end,) = ended
         assert (end.run_id, end.interrupted) == ("r1", True)
     finally:
-        stop_embedded_ray(embedded_ray_folder)
+        stop_embedded_ray(tmp_path)
