@@ -10,9 +10,7 @@ from playwright.sync_api import expect as assertions_of
 
 PATIENCE_SECONDS = 60.0
 """A busy machine is not a fault."""
-PAUSE_MILLISECONDS = 50.0
-"""Between looks of a millisecond: Playwright looks once at least, and in one of 50 ms so often that eight seconds of
-waiting take 3.9 s of processors instead of 0.8."""
+LOOK_MILLISECONDS = 50.0
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,6 @@ class Expectation:
 
     _assertions: Any
     """`LocatorAssertions` or `PageAssertions`."""
-    _page: Page
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         look = getattr(self._assertions, name)
@@ -33,16 +30,15 @@ class Expectation:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while True:
                 try:
-                    look(*expected, timeout=1, **options)
+                    look(*expected, timeout=LOOK_MILLISECONDS, **options)
                     return
                 except AssertionError:
                     if time.monotonic() > deadline:
                         raise
-                self._page.wait_for_timeout(PAUSE_MILLISECONDS)
 
         return wait_until_it_holds
 
 
 def expect(target: Locator | Page) -> Expectation:
     """Expect like `playwright.sync_api.expect`."""
-    return Expectation(assertions_of(target), target if isinstance(target, Page) else target.page)
+    return Expectation(assertions_of(target))
