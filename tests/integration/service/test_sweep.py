@@ -35,7 +35,7 @@ def asha() -> SweepSpec:
         workload={
             "model": "gpt2-tiny",
             "data": {"sequence_length_tokens": 32},
-            "budget": {"steps": 240, "batch_sequences": 2},
+            "budget": {"steps": 450, "batch_sequences": 2},
             "evaluation": {"every_steps": 20, "sequences": 4},
         },
         candidates=[{"optimizer": "adamw", "space": {"lr": {"kind": "choice", "values": [GOOD, HOPELESS]}}}],
