@@ -17,6 +17,8 @@ def test_from_the_form_to_a_full_leaderboard(eyes, site):
     watched = eyes.look()
     page = watched.open(site.url + "/new")
     expect(page.locator("#preview")).to_contain_text("102")
+    expect(page.locator("#preview")).to_contain_text(re.compile(r"adapm-mini \d"))  # what it keeps in memory
+    assert site.footprints.find(footprint_question("gpt2-nano")) is not None
     page.get_by_label("Steps", exact=True).fill("12")
     expect(page.locator("#fault-field-warmup")).to_contain_text("must be below budget.steps = 12")
     page.get_by_label("Warm-up steps").fill("2")
@@ -42,15 +44,6 @@ def test_from_the_form_to_a_full_leaderboard(eyes, site):
     assert watched.complaints == []
 
 
-def test_the_form_has_its_model_counted(eyes, site):
-    """What candidates keep in memory is there without a visit to the planner."""
-    watched = eyes.look()
-    page = watched.open(site.url + "/new")
-    expect(page.locator("#preview")).to_contain_text(re.compile(r"adapm-mini \d"))
-    assert site.footprints.find(footprint_question("gpt2-nano")) is not None
-    assert watched.complaints == []
-
-
 def test_what_was_written_is_not_lost_on_the_way(eyes, site):
     """The tab takes the form over as YAML; whoever has followed a link finds it again on the way back."""
     page = eyes.look().open(site.url + "/new")
@@ -67,10 +60,16 @@ def test_what_was_written_is_not_lost_on_the_way(eyes, site):
 
 
 def test_by_keyboard_the_form_stays_as_it_is_written(eyes, site):
-    """The link past the navigation asks for nothing anew, and Enter checks."""
+    """Keys that lead elsewhere are letters in a field, the link past the navigation asks for nothing anew, and Enter
+    checks."""
     page = eyes.look(width=390).open(site.url + "/new")
-    page.get_by_label("Name").fill("kept")
-    expect(page.locator("#as-yaml")).to_contain_text("kept")
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#keys")).not_to_be_visible()
+    page.get_by_label("Name").fill("")
+    page.keyboard.type("gq? kept")
+    expect(page.locator("#as-yaml")).to_contain_text("gq? kept")
     places = page.locator("nav[aria-label=Main]")
     expect(places).to_be_hidden()
     page.get_by_role("button", name="Menu").click()
@@ -83,7 +82,7 @@ def test_by_keyboard_the_form_stays_as_it_is_written(eyes, site):
     expect(page).to_have_url(re.compile("#main$"))
     page.get_by_label("Steps", exact=True).press("Enter")
     page.wait_for_url("**/new")
-    expect(page.get_by_label("Name")).to_have_value("kept")
+    expect(page.get_by_label("Name")).to_have_value("gq? kept")
     assert [url.partition("#")[0] for url in loads] == [f"{site.url}/new"]
 
 
@@ -163,20 +162,6 @@ def test_rates_that_are_only_suggested_follow_the_model(eyes, site):
     page.get_by_label("Model").select_option("gpt2-124m")
     expect(rates).to_have_attribute("placeholder", "0.0006")
     expect(page.get_by_label("Learning rates of AdaPM", exact=True)).to_have_value("0.001, 0.003, 0.009")
-
-
-def test_the_keyboard_leads_everywhere(eyes, site):
-    page = eyes.look().open(site.url + "/")
-    page.keyboard.press("?")
-    expect(page.locator("#keys")).to_be_visible()
-    page.keyboard.press("Escape")
-    expect(page.locator("#keys")).not_to_be_visible()
-    page.keyboard.press("g")
-    page.keyboard.press("n")
-    page.wait_for_url("**/new")
-    page.get_by_label("Name").fill("")
-    page.keyboard.type("gq? t")
-    expect(page.get_by_label("Name")).to_have_value("gq? t")
 
 
 def test_what_cannot_be_checked_says_so_until_it_can(eyes, site):

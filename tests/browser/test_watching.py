@@ -5,11 +5,10 @@ import re
 import pytest
 
 from dashboards.figures.registry import COMPARISON_FIGURES
-from orchestrator.specs.footprints import footprint_question
 from tests.browser.expecting import expect
+from tests.browser.test_accessible import ASKED, COUNTED
 from tests.factories.external_runs import batch, header
 from tests.factories.playing import DEMO
-from worker.records.footprint import Footprint, OptimizerFootprint
 from worker.spec.parts import Probes
 from worker.spec.run import RunSpec
 
@@ -79,12 +78,7 @@ def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeyp
     watched = eyes.look(width=390, height=844)
     page = watched.open(site.url + "/memory?model=gpt2-124m")
     expect(page.locator("#plan")).to_contain_text("Counting gpt2-124m")
-    row = OptimizerFootprint(optimizer="adapm", title="AdaPM", options={}, state_bytes=5_000)
-    answer = Footprint(
-        model="gpt2-124m", parameters=1000, parameter_bytes=4000, gradient_bytes=4000, optimizers=(row,),
-        baseline_bytes=8000,
-    )  # fmt: skip
-    monkeypatch.setattr(site.footprints, "find", lambda question: answer if question == ASKED else None)
+    monkeypatch.setattr(site.footprints, "find", lambda question: COUNTED if question == ASKED else None)
     expect(page.locator(".planner-table tbody tr")).to_have_count(1)
     expect(page.locator(".planner-table")).to_contain_text("13.0 kB")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -93,21 +87,24 @@ def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeyp
     assert watched.complaints == []
 
 
-ASKED = footprint_question("gpt2-124m")
-
-
-def test_probes_and_the_log_stand_on_the_runs_page(eyes, site):
+def test_the_runs_page_has_probes_the_log_and_the_command_that_trains_it_again(eyes, site):
     probes = Probes(every_steps=40)
     workload = DEMO.workload.model_copy(update={"probes": probes})
     site.experiments.submit(DEMO.model_copy(update={"workload": workload}))
     site.player.finish(1)
     run = site.runs.page(limit=1)[0]
     watched = eyes.look()
+    watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site.url)
     page = watched.open(f"{site.url}/runs/{run.id}", figures=3)
     page.get_by_role("link", name="residual", exact=True).click()
     expect(page.locator("#probe-details")).to_contain_text("Numbers at step 240")
     expect(page.locator("#figure-probe .barlayer .point")).to_have_count(72)
     expect(page.locator("#log")).to_contain_text("No log here")
+    page.get_by_role("button", name="Copy the command").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    first, *middle, last = page.evaluate("navigator.clipboard.readText()").strip().splitlines()
+    assert (first, last) == ("adapm-bench run - <<'SPEC'", "SPEC")
+    assert RunSpec.model_validate_json("\n".join(middle)) == run.spec
     assert watched.complaints == []
 
 
@@ -128,21 +125,6 @@ def test_parts_are_drawn_once_unfolded_and_further_columns_stand_in_the_address(
     assert linked.locator("#leaderboard thead th").count() == 12
     assert linked.locator("#figure-curves").is_visible(), "its view is what the link is about"
     linked.close()
-    assert watched.complaints == []
-
-
-def test_the_command_that_trains_a_run_again_is_copied(eyes, site):
-    site.experiments.submit(DEMO)
-    site.player.finish(1)
-    run = site.runs.page(limit=1)[0]
-    watched = eyes.look()
-    watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site.url)
-    page = watched.open(f"{site.url}/runs/{run.id}", figures=2)
-    page.get_by_role("button", name="Copy the command").click()
-    expect(page.get_by_role("button", name="Copied")).to_be_visible()
-    first, *middle, last = page.evaluate("navigator.clipboard.readText()").strip().splitlines()
-    assert (first, last) == ("adapm-bench run - <<'SPEC'", "SPEC")
-    assert RunSpec.model_validate_json("\n".join(middle)) == run.spec
     assert watched.complaints == []
 
 

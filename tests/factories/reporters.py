@@ -67,6 +67,6 @@ class StoppingReporter(MemoryReporter):
             self.next_command = self.wanted
 
 
-def losses(points: Iterable[Point]) -> list[tuple[int, float | None, float | None, float | None]]:
-    """Step, training loss, validation loss and norm of the gradient of each point."""
-    return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
+def losses(points: Iterable[Point]) -> list[tuple[int, float | None, float | None, float | None, float | None]]:
+    """Step, training loss, validation loss, norm of the gradient and learning rate of each point."""
+    return [(point.step, point.train_loss, point.val_loss, point.grad_norm, point.lr) for point in points]

@@ -15,13 +15,12 @@ import torch.distributed as dist
 from optim import catalog
 from optim.adapm import AdaPM, AdaPMMini
 from tests.factories.process_group import exit_codes, started
-from tests.factories.reporters import MemoryReporter
+from tests.factories.reporters import MemoryReporter, StoppingReporter
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
 from worker.checks.tiny_models import batch, loss_of, tiny_gpt2, tiny_llama
 from worker.distributed.process_group import ProcessGroup
 from worker.errors import OutOfMemoryError, RunStoppedError
-from worker.records.protocol import Command
 from worker.records.result import Point, Result, Verdict
 from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, Resources, RunSpec
@@ -157,22 +156,11 @@ def test_without_memory_half_the_micro_batch_is_asked_for_and_trains(dataset_fol
     assert 1 <= size < 8
 
 
-class _PausingReporter(MemoryReporter):
-    """Pauses the run after a step."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__()
-        self.step = step
-
-    def command(self) -> Command:
-        return Command.PAUSE if self.points and self.points[-1].step >= self.step else Command.CONTINUE
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "adapm", "adapm-mini"])
 def test_a_resumed_run_has_the_losses_of_one_that_never_stopped_to_the_bit(
     optimizer: str, dataset_folder: Path, tmp_path: Path
 ) -> None:
-    whole, first, second = MemoryReporter(), _PausingReporter(3), MemoryReporter()
+    whole, first, second = MemoryReporter(), StoppingReporter(3), MemoryReporter()
     spec = spec_of(optimizer)
     run(spec, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=dataset_folder))
     halves = Folders(run_folder=tmp_path / "halves", dataset_folder=dataset_folder)

@@ -1,18 +1,21 @@
 """The real web service for tests: uvicorn on a free loopback port over a real SQLite file, or over a given database."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.jobs import LeasePolicy
+from orchestrator.jobs import ExperimentId, LeasePolicy
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
 from tests.factories.serving import StoppableServer, running
-from tests.factories.stores import sqlite_database
+from tests.factories.stores import claim, sqlite_database
+from worker.records.result import Result
+from worker.spec.run import RunSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,3 +51,17 @@ def comparison_fields(**changes: Any) -> dict[str, Any]:
         "seeds": [1, 2],
     }
     return fields | changes
+
+
+def submitted(service: Service, **changes: Any) -> ExperimentId:
+    """Submit such a comparison, and return its id."""
+    spec = ComparisonSpec.model_validate(comparison_fields(**changes))
+    return service.experiments.submit(spec).experiment.id
+
+
+def end_all(service: Service, result_of: Callable[[RunSpec], Result]) -> None:
+    """End every run that waits or follows, each with the result of its specification."""
+    while leases := claim(service.queue, cpus=64, limit=64):
+        for lease in leases:
+            service.attempts.hello(lease.run_id, lease.attempt, lease.token)
+            service.attempts.finish(lease.run_id, lease.attempt, lease.token, result_of(lease.spec))

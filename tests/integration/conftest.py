@@ -1,5 +1,6 @@
 """A service for each file of tests, and who talks to it; a file that needs another one has fixtures of these names."""
 
+import socket
 from collections.abc import Callable, Iterator
 
 import httpx2
@@ -28,6 +29,13 @@ def http(service: Service) -> Iterator[httpx2.Client]:
 def client(service: Service) -> Iterator[Client]:
     with Client(service.url) as rest_client:
         yield rest_client
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The URL of a service that takes calls and answers none: an attempt waits for its hello."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.fixture

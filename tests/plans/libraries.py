@@ -46,12 +46,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 class Projections(nn.Module):
     """Query, key, value and output under names of the library's."""
 
-    def __init__(self, names: tuple[str, str, str, str], output: nn.Module | None = None) -> None:
+    def __init__(self, names: tuple[str, str, str, str]) -> None:
         super().__init__()
-        widths = (HEADS * SIZE, KEY_VALUE_HEADS * SIZE, KEY_VALUE_HEADS * SIZE)
-        for name, width in zip(names, widths, strict=False):
+        query, key, value, output = names
+        for name, width in ((query, HEADS * SIZE), (key, KEY_VALUE_HEADS * SIZE), (value, KEY_VALUE_HEADS * SIZE)):
             self.add_module(name, nn.Linear(WIDTH, width, bias=False))
-        self.add_module(names[3], output or nn.Linear(HEADS * SIZE, WIDTH, bias=False))
+        self.add_module(output, nn.Linear(HEADS * SIZE, WIDTH, bias=False))
 
 
 class MultiHeadAttention(Projections):
@@ -62,19 +62,11 @@ class MultiHeadAttention(Projections):
         self.num_heads, self.num_kv_heads, self.head_dim = HEADS, KEY_VALUE_HEADS, SIZE
 
 
-class OlmoAttention(Projections):
-    """OLMo-core's `Attention`."""
+class CountedAttention(Projections):
+    """OLMo-core's and torchtitan's `Attention`, which differ in the names of their maps."""
 
-    def __init__(self) -> None:
-        super().__init__(("w_q", "w_k", "w_v", "w_out"))
-        self.n_heads, self.n_kv_heads, self.head_dim = HEADS, KEY_VALUE_HEADS, SIZE
-
-
-class TitanAttention(Projections):
-    """torchtitan's `Attention`."""
-
-    def __init__(self) -> None:
-        super().__init__(("wq", "wk", "wv", "wo"))
+    def __init__(self, names: tuple[str, str, str, str]) -> None:
+        super().__init__(names)
         self.n_heads, self.n_kv_heads, self.head_dim = HEADS, KEY_VALUE_HEADS, SIZE
 
 
@@ -203,12 +195,14 @@ def torchtitan_experts(*names: str) -> nn.Module:
     """torchtitan's attention with a mixture of experts."""
     up, down, gate = names
     mixture = nn.ModuleDict({"experts": GroupedExperts((up, down, gate)), "router": TokenChoiceTopKRouter()})
-    return TwoLayers(TitanAttention(), mixture, ("tok_embeddings", "output"))
+    return TwoLayers(CountedAttention(("wq", "wk", "wv", "wo")), mixture, ("tok_embeddings", "output"))
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "torchtune": lambda: TwoLayers(MultiHeadAttention(), gated(("w1", "w3", "w2")), ("tok_embeddings", "output")),
-    "olmo-core": lambda: TwoLayers(OlmoAttention(), gated(("w1", "w3", "w2")), ("embeddings", "w_out")),
+    "olmo-core": lambda: TwoLayers(
+        CountedAttention(("w_q", "w_k", "w_v", "w_out")), gated(("w1", "w3", "w2")), ("embeddings", "w_out")
+    ),
     "torchtitan-experts": lambda: torchtitan_experts("w1", "w2", "w3"),
     "torchtitan-experts-2026": lambda: torchtitan_experts("w1_EFD", "w2_EDF", "w3_EFD"),
     "litgpt": lambda: TwoLayers(CausalSelfAttention("qkv"), gated(("fc_1", "fc_2", "proj")), ("wte", "lm_head")),

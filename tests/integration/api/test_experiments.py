@@ -86,6 +86,9 @@ def test_every_faulty_field_is_named_at_once_with_pointer_value_and_what_is_allo
         (b'{"name": "\\ud800", "\\ud800": 1}', ""),
         (b'{"name": NaN, "seeds": [Infinity, 1e400, -1e400]}', ""),
         (b'{"name": "x", "seeds": [%s]}' % (b"9" * 4000), ""),
+        pytest.param(b"\xc3\x28", "UTF-8", id="not UTF-8"),
+        pytest.param(b'{"name": ' + b"[" * 200_000, "UTF-8", id="deeply nested"),
+        pytest.param(b'{"seeds": [%s]}' % (b"9" * 10_000), "UTF-8", id="an integer of 10,000 digits"),
     ],
 )
 def test_bodies_that_are_no_specification_are_refused_in_plain_json(http, body: bytes, named: str):
@@ -93,17 +96,6 @@ def test_bodies_that_are_no_specification_are_refused_in_plain_json(http, body: 
     problem = json.loads(answer.content, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
     assert problem["errors"] and named in problem["errors"][0]["allowed"]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"\xc3\x28", b'{"name": ' + b"[" * 200_000, b'{"seeds": [%s]}' % (b"9" * 10_000)],
-    ids=["not UTF-8", "deeply nested", "an integer of 10,000 digits"],
-)
-def test_bodies_that_cannot_be_read_are_refused(http, body: bytes):
-    answer = http.post("/v1/experiments", content=body, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
-    assert "UTF-8" in answer.json()["errors"][0]["allowed"]
 
 
 def test_every_route_for_users_refuses_unknown_parameters():
@@ -120,19 +112,28 @@ def test_a_malformed_idempotency_key_is_refused(http, key: str):
 
 
 @pytest.mark.parametrize(
-    ("path", "pointer"),
+    ("path", "pointer", "named"),
     [
-        ("/v1/experiments?limit=0", "/limit"),
-        ("/v1/experiments?limit=ten", "/limit"),
-        ("/v1/experiments?before=../x", "/before"),
-        ("/v1/runs?status=flying", "/status"),
-        ("/v1/runs?limit=1001", "/limit"),
+        ("/v1/experiments?limit=0", "/limit", ""),
+        ("/v1/experiments?limit=ten", "/limit", ""),
+        ("/v1/experiments?before=../x", "/before", ""),
+        ("/v1/runs?status=flying", "/status", ""),
+        ("/v1/runs?limit=1001", "/limit", ""),
+        ("/v1/points?metric=train_loss", "/run", "required"),
+        ("/v1/points?run=a&metric=nonsense", "/metric", "train_loss"),
+        ("/v1/points?run=a&metric=step", "/metric", "train_loss"),
+        ("/v1/points?run=a%20b&metric=lr", "/run/0", ""),
+        ("/v1/points?run=a&metric=lr&buckets=0", "/buckets", "1"),
+        ("/v1/runs?experiment=x&limit=1", "/experiment", "experiment_id?"),
+        ("/v1/runs?x~/y=1", "/x~0~1y", "experiment_id"),
+        ("/v1/experiments/none?limit=1", "/limit", "none here"),
     ],
 )
-def test_malformed_parameters_are_refused_by_name(http, path: str, pointer: str):
+def test_malformed_and_unknown_parameters_are_refused_by_name(http, path: str, pointer: str, named: str):
     answer = http.get(path)
     (fault,) = answer.json()["errors"]
-    assert (answer.status_code, fault["source"], fault["pointer"]) == (422, "query", pointer)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
+    assert (fault["source"], fault["pointer"]) == ("query", pointer) and named in fault["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -145,6 +146,11 @@ def test_malformed_parameters_are_refused_by_name(http, path: str, pointer: str)
         "/v1/runs/none/points",
         "/v1/runs/none/events",
         "/v1/runs/none/attempts",
+        "/v1/points?run=none&metric=lr",
+        "/v1/experiments/none/exports/series.csv",
+        "/v1/experiments/none/exports/secrets.csv",
+        "/v1/runs/none/exports/series.parquet",
+        "/v1/runs/none/exports/secrets.parquet",
         "/v1/experiments/%00",
         "/v1/runs/a%0Ab",
         "/v1/nothing",

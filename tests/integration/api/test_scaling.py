@@ -13,28 +13,29 @@ from api.client.client import Client
 from orchestrator.export.document import ExperimentDocument
 from orchestrator.kinds.scaling import ScalingSpec
 from tests.factories.scaling import scaling_spec
-from tests.factories.stores import claim, result
-from tests.integration.api_service import Service
+from tests.factories.stores import result
+from tests.integration.api_service import Service, end_all
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
-from worker.records.result import Verdict
+from worker.records.result import Result, Verdict
+from worker.spec.run import RunSpec
 
 HOSTILE = "<script>alert(1)</script> =1+1 $x$ & _y_"
 
 
 def play(service: Service, *, diverged: bool = False, exponent: float = 0.08) -> None:
     """End every run that waits; losses fall as N^-0.08, AdaPM's are 1 % lower, and states are as large as they are."""
-    while leases := claim(service.queue, cpus=64, limit=64):
-        for lease in leases:
-            service.attempts.hello(lease.run_id, lease.attempt, lease.token)
-            spec = lease.spec
-            parameters = parameter_count(presets.preset(spec.workload.model))
-            better = 0.99 if spec.optimizer.name == "adapm" else 1.0
-            loss = 9 * parameters**-exponent * better * (1 + abs(spec.optimizer.lr - 0.004) + 1e-3 * spec.seed)
-            ended = result(final_val_loss=None, verdict=Verdict.DIVERGED) if diverged else result(final_val_loss=loss)
-            sizes = {"parameters": parameters, "tokens": spec.workload.tokens(), "parameter_bytes": 4 * parameters}
-            sizes["optimizer_state_bytes"] = (8 if spec.optimizer.name == "adamw" else 5) * parameters
-            service.attempts.finish(lease.run_id, lease.attempt, lease.token, ended.model_copy(update=sizes))
+
+    def played(spec: RunSpec) -> Result:
+        parameters = parameter_count(presets.preset(spec.workload.model))
+        better = 0.99 if spec.optimizer.name == "adapm" else 1.0
+        loss = 9 * parameters**-exponent * better * (1 + abs(spec.optimizer.lr - 0.004) + 1e-3 * spec.seed)
+        ended = result(final_val_loss=None, verdict=Verdict.DIVERGED) if diverged else result(final_val_loss=loss)
+        sizes = {"parameters": parameters, "tokens": spec.workload.tokens(), "parameter_bytes": 4 * parameters}
+        sizes["optimizer_state_bytes"] = (8 if spec.optimizer.name == "adamw" else 5) * parameters
+        return ended.model_copy(update=sizes)
+
+    end_all(service, played)
 
 
 @pytest.fixture(scope="module")

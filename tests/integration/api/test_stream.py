@@ -14,17 +14,12 @@ import pytest
 from api.client import AsyncClient
 from api.client.client import Client, ClientError
 from orchestrator.jobs import RunAction
-from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.waiting import until
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import Service, serving, submitted
 from tests.integration.cut_connections import relay
 
 MORE_THAN_THREADS = 60
 """More listeners than the 40 threads that serve synchronous endpoints."""
-
-
-def submitted(service: Service, **changes: Any) -> str:
-    return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields(**changes))).experiment.id
 
 
 def events(response: httpx2.Response) -> Iterator[dict[str, Any]]:

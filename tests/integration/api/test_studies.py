@@ -11,8 +11,8 @@ from orchestrator.studies.claims import ClaimVerdict
 from orchestrator.studies.registry import names, register, study
 from orchestrator.studies.result import StudyResult, result_path, write_result
 from orchestrator.studies.study import StudyScale
-from tests.factories.stores import claim, result
-from tests.integration.api_service import Service, serving
+from tests.factories.stores import result
+from tests.integration.api_service import Service, end_all, serving
 
 STATES = {"llama-340m/adamw/float32": 1e9, "llama-340m/adapm/float32": 9e8}
 """Bytes that no machine would count: AdaPM keeps nine tenths of AdamW's state."""
@@ -105,9 +105,7 @@ def test_a_finished_experiment_is_judged_without_a_file(service: Service, client
     finding = client.study("gradient-sparsity").scale(StudyScale.TINY).own
     assert finding is not None
     assert "GPT-2" in finding.sentence
-    for lease in claim(service.queue, cpus=8, limit=8):
-        service.attempts.hello(lease.run_id, lease.attempt, lease.token)
-        service.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
+    end_all(service, lambda _: result())
     ended = client.study("gradient-sparsity").scale(StudyScale.TINY)
     assert ended.own is not None
     assert ended.own.answer is ClaimVerdict.MISSING

@@ -2,12 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import Result
 
-from api.cli.app import main
 from api.client.client import Client, ClientError
 from orchestrator.store.queue import trials
 from tests.architecture.tree import REPOSITORY
@@ -39,11 +38,6 @@ def swept(service: Service, client: Client) -> str:
     return sweep_id
 
 
-def cli(service: Service, *arguments: str) -> tuple[int, str]:
-    ended = CliRunner().invoke(main, [*arguments, "--url", service.url])
-    return ended.exit_code, ended.output
-
-
 def test_other_kinds_are_refused_in_sentences(client: Client, swept: str) -> None:
     with pytest.raises(ClientError, match="is a sweep") as refusal:
         client.compare(swept)
@@ -53,28 +47,25 @@ def test_other_kinds_are_refused_in_sentences(client: Client, swept: str) -> Non
         client.sweep(comparison)
 
 
-def test_the_command_line_shows_a_sweep(service: Service, swept: str) -> None:
-    code, shown = cli(service, "compare", swept)
-    assert code == 0 and "4 of 4" in shown and "2.5000" in shown
-    code, shown = cli(service, "show", swept)
-    assert code == 0 and "4 trials" in shown
-    code, shown = cli(service, "compare", swept, "--json")
-    assert code == 0 and json.loads(shown)["experiment_id"] == swept
+def test_the_command_line_shows_a_sweep(cli: Callable[..., Result], swept: str) -> None:
+    shown = cli("compare", swept)
+    assert shown.exit_code == 0 and "4 of 4" in shown.output and "2.5000" in shown.output
+    assert "4 trials" in cli("show", swept).output
+    assert json.loads(cli("compare", swept, "--json").output)["experiment_id"] == swept
 
 
-def test_the_command_line_compares_the_best_once(service: Service, swept: str) -> None:
-    code, first = cli(service, "clone", swept, "--more-seeds", "2")
-    assert code == 0 and first.startswith("submitted ") and "4 runs" in first
-    code, output = cli(service, "clone", swept, "--more-seeds", "2")
-    assert code == 0 and output.startswith("was already submitted: ") and output.split(":")[1].split()[0] in first
-    id = output.split(":")[1].split()[0]
-    assert "(4 queued)" in output and f"adapm-bench watch {id}" in output
-    assert cli(service, "cancel", id)[0] == 0
-    code, output = cli(service, "clone", swept, "--more-seeds", "2")
-    assert code == 0 and "(4 cancelled)" in output and f"adapm-bench retry {id}" in output
-    code, document = cli(service, "clone", swept, "--more-seeds", "3", "--name", "the best", "--json")
-    clone = json.loads(document)["experiment"]
-    assert (code, clone["name"], clone["spec"]["seeds"]) == (0, "the best", [1, 2, 3])
+def test_the_command_line_compares_the_best_once(cli: Callable[..., Result], swept: str) -> None:
+    first = cli("clone", swept, "--more-seeds", "2").output
+    assert first.startswith("submitted ") and "4 runs" in first
+    repeat = cli("clone", swept, "--more-seeds", "2")
+    assert repeat.exit_code == 0 and repeat.output.startswith("was already submitted: ")
+    id = repeat.output.split(":")[1].split()[0]
+    assert id in first and "(4 queued)" in repeat.output and f"adapm-bench watch {id}" in repeat.output
+    assert cli("cancel", id).exit_code == 0
+    output = cli("clone", swept, "--more-seeds", "2").output
+    assert "(4 cancelled)" in output and f"adapm-bench retry {id}" in output
+    clone = json.loads(cli("clone", swept, "--more-seeds", "3", "--name", "the best", "--json").output)["experiment"]
+    assert (clone["name"], clone["spec"]["seeds"]) == ("the best", [1, 2, 3])
 
 
 @pytest.mark.parametrize("document", ["sweeps.md", "index.md"])

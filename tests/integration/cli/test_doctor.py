@@ -10,10 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pynvml
 import pytest
@@ -31,6 +28,7 @@ from orchestrator.settings import Settings
 from orchestrator.store import database as store_database
 from orchestrator.store.database import Database, newest_migration
 from tests.architecture.tree import REPOSITORY
+from tests.factories.answering import answering
 from tests.factories.stores import PostgresqlServer
 
 
@@ -96,6 +94,22 @@ def test_settings_that_cannot_be_understood_are_each_a_line(tmp_path: Path, monk
     assert "ADAPM_BENCH_FREE_BYTES=-1" in result.stdout
 
 
+def test_every_setting_says_its_value_and_where_it_is_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ADAPM_BENCH_DATABASE_URL", "postgresql://bench:secret@db/bench")
+    monkeypatch.setenv("ADAPM_BENCH_KEY", "secret")
+    monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
+    Path("adapm-bench.toml").write_text("slots = 3\n")
+    shown = CliRunner().invoke(main, ["doctor", "--settings", "--json"])
+    settings = {setting["name"]: (setting["value"], setting["source"]) for setting in json.loads(shown.output)}
+    assert settings["database_url"] == ("postgresql://bench:***@db/bench", "ADAPM_BENCH_DATABASE_URL")
+    assert settings["slots"] == (3, "slots in adapm-bench.toml")
+    assert settings["port"] == (8321, "default")
+    assert settings["url"] == settings["own_optimizers"] == (None, "default")
+    assert settings["key"] == ("***", "ADAPM_BENCH_KEY")
+    assert "secret" not in shown.output + CliRunner().invoke(main, ["doctor", "--settings"]).output
+
+
 def test_a_misspelt_setting_and_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     Path("adapm-bench.toml").write_text("port = \n")
@@ -136,35 +150,16 @@ def test_a_disk_below_its_floor_a_quota_and_a_file_system_without_locks(
         checks.data_folder(sound)
 
 
-@contextmanager
-def answering(status: int, text: str) -> Iterator[str]:
-    """The URL of a server that answers everything so."""
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_: Any) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 def test_mlflow_is_asked_for_its_version():
-    with answering(200, "3.17.2\n") as url:
+    with answering(lambda *_: (200, "3.17.2\n")) as url:
         assert checks.mlflow(Settings(mlflow_uri=url)) == f"{url}, MLflow 3.17.2"
-    for status, text in ((200, "<html>a proxy's page</html>"), (404, "3.17.2")):
-        with answering(status, text) as url, pytest.raises(FaultError, match="not as MLflow"):
+    for answer in ((200, "<html>a proxy's page</html>"), (404, "3.17.2")):
+        with answering(lambda *_, answer=answer: answer) as url, pytest.raises(FaultError, match="not as MLflow"):
             checks.mlflow(Settings(mlflow_uri=url))
 
 
 def test_a_server_that_is_not_the_service(monkeypatch: pytest.MonkeyPatch):
-    with answering(200, "hello") as url:
+    with answering(lambda *_: (200, "hello")) as url:
         monkeypatch.setenv("ADAPM_BENCH_URL", url)
         with pytest.raises(ClientError):
             checks.service(Settings())

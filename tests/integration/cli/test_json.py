@@ -10,23 +10,24 @@ from typing import Any
 
 import pytest
 from typer.main import get_command
-from typer.testing import Result
+from typer.testing import Result as Printed
 
 from api.cli import main
 from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
 from api.cli.experiments.demo import DEMO, conclusion
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Conclusion
 from orchestrator.store.database import newest_migration
 from tests.architecture.tree import REPOSITORY
-from tests.factories.stores import claim, result
-from tests.integration.api_service import Service, comparison_fields
+from tests.factories.stores import result
+from tests.integration.api_service import Service, end_all, submitted
+from worker.records.result import Result
+from worker.spec.run import RunSpec
 
 LIVE = {"up", "api", "dispatcher", "study report"}
 """Verbs that serve, and one that writes a document."""
 
 
-Cli = Callable[..., Result]
+Cli = Callable[..., Printed]
 
 
 def verbs(command: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -47,14 +48,12 @@ def test_every_verb_takes_json():
 
 
 def test_files_that_were_written_are_told_as_json(cli: Cli, service: Service, tmp_path: Path):
-    experiment = service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment
-    report = tmp_path / f"{experiment.id}-report.html"
-    answer = cli("export", experiment.id, "--format", "report", "-o", tmp_path, "--json").stdout
+    id = submitted(service)
+    report = tmp_path / f"{id}-report.html"
+    answer = cli("export", id, "--format", "report", "-o", tmp_path, "--json").stdout
     assert json.loads(answer) == [{"file": str(report), "bytes": report.stat().st_size}]
-    answer = json.loads(cli("export", experiment.id, "--out", tmp_path, "--json").stdout)
-    assert [Path(file["file"]).name for file in answer] == [
-        f"{experiment.id}-{name}.parquet" for name in ("results", "series")
-    ]
+    answer = json.loads(cli("export", id, "--out", tmp_path, "--json").stdout)
+    assert [Path(file["file"]).name for file in answer] == [f"{id}-results.parquet", f"{id}-series.parquet"]
     assert all(file["bytes"] == Path(file["file"]).stat().st_size > 0 for file in answer)
 
 
@@ -63,14 +62,14 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
     experiment = service.experiments.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}-played").experiment
     offsets = {"adamw": 0.0, "adapm": -0.05, "adapm-mini": 0.0}
     state = {"adamw": 650_000, "adapm": 360_000, "adapm-mini": 45_000}
-    while not service.experiments.get(experiment.id).counts.done():
-        for lease in claim(service.queue, cpus=8, limit=8):
-            run = service.runs.get(lease.run_id)
-            loss = 2.66 + 0.008 * math.log2(run.lr / 4e-3) ** 2 + offsets[run.candidate] + 0.01 * (run.seed % 3)
-            loss += {"adamw": 0.0, "adapm": 0.002 * (run.seed % 3), "adapm-mini": 0.01 * (run.seed - 3)}[run.candidate]
-            played = result(final_val_loss=loss).model_copy(update={"optimizer_state_bytes": state[run.candidate]})
-            service.attempts.hello(lease.run_id, lease.attempt, lease.token)
-            service.attempts.finish(lease.run_id, lease.attempt, lease.token, played)
+
+    def played(spec: RunSpec) -> Result:
+        name, seed = spec.optimizer.name, spec.seed
+        loss = 2.66 + 0.008 * math.log2(spec.optimizer.lr / 4e-3) ** 2 + offsets[name] + 0.01 * (seed % 3)
+        loss += {"adamw": 0.0, "adapm": 0.002 * (seed % 3), "adapm-mini": 0.01 * (seed - 3)}[name]
+        return result(final_val_loss=loss).model_copy(update={"optimizer_state_bytes": state[name]})
+
+    end_all(service, played)
     running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
     monkeypatch.setattr("api.cli.experiments.demo.own_service", running)
     monkeypatch.setattr("api.cli.experiments.demo.time.time_ns", lambda: "played")

@@ -100,10 +100,10 @@ def test_an_admin_makes_keys_over_the_service_and_others_are_told_why_not(tmp_pa
 
 
 def test_a_key_file_that_cannot_be_used_is_named_and_not_shown(tmp_path: Path):
-    (tmp_path / "bad").write_text("two words")
-    for name in ("bad", "none"):
-        result = say("--key-file", str(tmp_path / name), "ls", "--url", "http://127.0.0.1:9", status=2)
-        assert name in result.stderr and "two words" not in result.output
+    (tmp_path / "bad").write_text("the secret\nof two lines")
+    for file in (tmp_path / "bad", tmp_path / "none", tmp_path):
+        result = say("--key-file", str(file), "ls", "--url", "http://127.0.0.1:9", status=2)
+        assert file.name in result.stderr and "the secret" not in result.output
 
 
 @pytest.mark.parametrize("fields", [{"host": "0.0.0.0"}, {"host": "::"}, {"allowed_hosts": "localhost, bench.example"}])

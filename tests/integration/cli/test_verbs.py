@@ -13,17 +13,18 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from api.processes.data_folder import lock_data_folder, write_note
 from orchestrator.jobs import RunAction
-from orchestrator.kinds.comparison import ComparisonSpec
 from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.scaling import scaling_fields
 from tests.factories.waiting import until
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import Service, comparison_fields, serving, submitted
+
+RUN = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
 
 
 @pytest.fixture
 def experiment_id(service: Service) -> str:
-    return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id
+    return submitted(service)
 
 
 def written(folder: Path, fields: Any) -> Path:
@@ -60,12 +61,9 @@ def test_the_beginning_of_an_id_stands_for_it_wherever_an_id_is_asked_for(cli, e
 def test_an_id_that_is_none_says_which_may_have_been_meant(cli, experiment_id: str, service: Service):
     wrong = experiment_id[:4] + ("0" if experiment_id[4] != "0" else "1") + experiment_id[5:]
     assert (cli("show", wrong).exit_code, cli("show", f"{wrong}-0001").exit_code) == (1, 1)
-    while len({experiment.id[0] for experiment in service.experiments.page(limit=500)}) == len(
-        service.experiments.page(limit=500)
-    ):
-        fields = comparison_fields(name=f"number {len(service.experiments.page(limit=500))}")
-        service.experiments.submit(ComparisonSpec.model_validate(fields))
     firsts = [experiment.id[0] for experiment in service.experiments.page(limit=500)]
+    while len(set(firsts)) == len(firsts):
+        firsts.append(submitted(service, name=f"number {len(firsts)}")[0])
     common = next(letter for letter in firsts if firsts.count(letter) > 1)
     statuses = [run.status for run in service.runs.page()]
     for verb in ("show", "cancel"):
@@ -266,8 +264,7 @@ def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_pat
 
 
 def test_run_and_submit_name_each_other_for_a_file_of_the_others_kind(tmp_path: Path):
-    run = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
-    for verb, fields, right_verb in (("run", comparison_fields(), "submit"), ("submit", run, "run")):
+    for verb, fields, right_verb in (("run", comparison_fields(), "submit"), ("submit", RUN, "run")):
         path = written(tmp_path, fields)
         result = CliRunner().invoke(main, [verb, str(path)])
         assert (result.exit_code, result.stdout) == (2, "")
@@ -275,8 +272,7 @@ def test_run_and_submit_name_each_other_for_a_file_of_the_others_kind(tmp_path: 
 
 
 def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
-    run = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
-    command = ["run", str(written(tmp_path, run | {"seed": 1})), "--out", str(tmp_path / "out")]
+    command = ["run", str(written(tmp_path, RUN | {"seed": 1})), "--out", str(tmp_path / "out")]
     (tmp_path / "out").mkdir()
     result_file = tmp_path / "out" / "result.json"
     for content in (f'{{"spec_hash": "{"ab" * 32}"}}', '{"step', "[]"):

@@ -1,11 +1,9 @@
 """The asynchronous client has every verb of the other one; DataFrames hold what records hold; waiting when asked to."""
 
 import asyncio
-import http.server
 import inspect
 import re
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +12,9 @@ import pytest
 
 from api.client.client import AsyncClient, Client, ClientError
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Conclusion
 from tests.architecture.tree import REPOSITORY
+from tests.factories.answering import answering
 from tests.factories.stores import batch, claim
 from tests.integration.api_service import Service, comparison_fields
 
@@ -84,31 +82,12 @@ def busy(refusals: int, status: int, wait: str) -> Iterator[tuple[str, list[str]
     """A server that refuses so many requests, then answers that it is healthy; and the methods that it was asked."""
     methods: list[str] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            methods.append(self.command)
-            body = b'{"status": "ok"}'
-            self.send_response(status if len(methods) <= refusals else 200)
-            self.send_header("Retry-After", wait)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(method: str, _: str) -> tuple[int, str]:
+        methods.append(method)
+        return (status if len(methods) <= refusals else 200), '{"status": "ok"}'
 
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", methods
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    with answering(answer, Retry_After=wait) as url:
+        yield url, methods
 
 
 @pytest.mark.parametrize(("status", "wait", "requests"), [(429, "0", 3), (503, "0", 3), (429, "60", 1), (500, "0", 1)])
@@ -131,7 +110,7 @@ def test_what_may_not_be_repeated_is_sent_once():
 
 
 def test_the_examples_of_the_document_work(service: Service, client: Client):
-    experiment = client.submit(ComparisonSpec.model_validate(comparison_fields())).experiment
+    experiment = client.submit(comparison_fields()).experiment
     client.cancel_experiment(experiment.id)
     run = client.runs(experiment_id=experiment.id)[0]
     namespace = {"spec": comparison_fields(), "experiment": experiment, "run": run}

@@ -1,6 +1,5 @@
 """The typed client against the real service: records in and out, one readable error, retries that change nothing."""
 
-import http.server
 import re
 import socket
 import threading
@@ -15,7 +14,8 @@ import pytest
 
 from api.client.client import Client, ClientError, InputError
 from orchestrator.kinds.comparison import ComparisonSpec
-from tests.integration.api_service import Service, comparison_fields
+from tests.factories.answering import answering
+from tests.integration.api_service import Service, comparison_fields, submitted
 
 
 def message(connection: socket.socket) -> bytes:
@@ -79,9 +79,8 @@ def test_a_submission_whose_answer_was_lost_is_sent_again_and_made_once(service:
 
 def test_runs_and_points_are_read_to_the_last_page(service: Service, client: Client, monkeypatch):
     monkeypatch.setattr("api.client.client.PAGE_LIMIT", 3)
-    spec = ComparisonSpec.model_validate(comparison_fields(seeds=list(range(5))))
-    experiment = service.experiments.submit(spec).experiment
-    assert client.runs(experiment_id=experiment.id) == service.runs.page(experiment_id=experiment.id)
+    id = submitted(service, seeds=list(range(5)))
+    assert client.runs(experiment_id=id) == service.runs.page(experiment_id=id)
 
 
 def test_a_refused_specification_is_one_error_with_every_fault_in_a_line(client: Client):
@@ -128,9 +127,7 @@ def test_a_single_id_is_one_id(service: Service, client: Client):
         client.fit("nothing")
     with pytest.raises(ClientError, match="nothing"):
         client.charts("nothing", "train_loss")
-    client.add_labels(
-        service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id, "whole"
-    )
+    client.add_labels(submitted(service), "whole")
     assert [experiment.labels for experiment in client.experiments(labels="whole")] == [("whole",)]
 
 
@@ -150,15 +147,6 @@ def test_what_yaml_takes_for_dates_and_numbers_is_sent_as_before(client: Client)
     assert [fault.pointer for fault in refused.value.faults] == ["/1"]
 
 
-def test_no_service_is_said_in_a_sentence_with_its_url():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    with Client(url, retries=1) as client, pytest.raises(ClientError) as unreachable:
-        client.experiments()
-    assert unreachable.value.status is None
-    assert url in str(unreachable.value)
-
-
 @pytest.mark.parametrize("url", ["localhost:8321", "http://", ""])
 def test_what_is_no_url_is_refused_with_the_way_out(url: str):
     with pytest.raises(ClientError, match=r"http://127\.0\.0\.1:8321"):
@@ -166,20 +154,11 @@ def test_what_is_no_url_is_refused_with_the_way_out(url: str):
 
 
 def test_an_answer_of_something_else_is_not_mistaken_for_ours():
-    class Other(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/v1/runs/one" else 418)
-            self.end_headers()
-            self.wfile.write(b"<html>hello</html>")
+    def answer(_: str, path: str) -> tuple[int, str]:
+        return (200 if path == "/v1/runs/one" else 418), "<html>hello</html>"
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with Client(f"http://127.0.0.1:{server.server_address[1]}") as client:
-            with pytest.raises(ClientError, match="cannot read the answer"):
-                client.run("one")
-            with pytest.raises(ClientError, match="answered 418"):
-                client.run("two")
-        server.shutdown()
+    with answering(answer) as url, Client(url) as client:
+        with pytest.raises(ClientError, match="cannot read the answer"):
+            client.run("one")
+        with pytest.raises(ClientError, match="answered 418"):
+            client.run("two")

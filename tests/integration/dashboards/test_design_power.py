@@ -12,20 +12,13 @@ from orchestrator.analysis.comparison import evaluation_error
 from orchestrator.analysis.design import NOISE_UNKNOWN
 from orchestrator.analysis.power import chance_shown, chance_within, least_difference, least_seeds
 from orchestrator.kinds.comparison import ComparisonSpec
-from tests.factories.stores import claim, result
-from tests.integration.api_service import Service, comparison_fields
+from tests.factories.stores import result
+from tests.integration.api_service import Service, comparison_fields, end_all
 
 LOSSES = {"adamw": {1: 3.00, 2: 3.02, 3: 2.98}, "adapm": {1: 2.951, 2: 2.969, 3: 2.93}}
 """Differences of -0.049, -0.051 and -0.050: a standard deviation of 0.001."""
 SD = 0.001
 CANDIDATES = [{"optimizer": "adamw", "learning_rates": [0.001]}, {"optimizer": "adapm", "learning_rates": [0.001]}]
-
-
-def end_all(service: Service) -> None:
-    for lease in claim(service.queue, cpus=64, limit=64):
-        service.attempts.hello(lease.run_id, lease.attempt, lease.token)
-        loss = LOSSES[lease.spec.optimizer.name][lease.spec.seed]
-        service.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss))
 
 
 def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(service: Service, tmp_path: Path) -> None:
@@ -34,7 +27,7 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         unknown = http.post("/v1/experiments/validate", json=fields).json()
         assert (unknown["power"], unknown["power_unknown"]) == (None, NOISE_UNKNOWN)
         assert http.post("/v1/experiments", json=fields).status_code == 201
-        end_all(service)
+        end_all(service, lambda spec: result(final_val_loss=LOSSES[spec.optimizer.name][spec.seed]))
 
         power = http.post("/v1/experiments/validate", json=fields).json()["power"]
         assert power["paired_sd"] == pytest.approx(SD, rel=1e-6)

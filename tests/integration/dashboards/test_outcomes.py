@@ -10,17 +10,14 @@ from html import unescape
 
 import httpx2
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from api.cli import main
 from orchestrator.jobs import Outcome, RunAction, RunStatus
 from orchestrator.records import StateCounts
 from tests.factories.stores import claim, comparison_spec, result
 from tests.integration.api_service import Service
 from worker.records.protocol import Failure, FailureKind
 from worker.records.result import Verdict
-
-Cli = Callable[..., Result]
 
 WORDS = ("finished", "finished", "diverged", "out of memory", "stopped early", "failed", "cancelled", "queued")
 """The words by seed."""
@@ -52,13 +49,6 @@ def experiment(service: Service) -> str:
     return record.id
 
 
-@pytest.fixture
-def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-    monkeypatch.setenv("COLUMNS", "220")
-    return lambda *arguments: CliRunner().invoke(main, [str(word) for word in arguments], catch_exceptions=False)
-
-
 def page(service: Service, path: str) -> str:
     answer = httpx2.get(f"{service.url}{path}", verify=False, timeout=60)
     assert answer.status_code == 200
@@ -81,7 +71,10 @@ def test_rest_keeps_its_words_and_they_say_the_same(service: Service, experiment
     assert [run.state_word() for run in runs] == list(WORDS)
 
 
-def test_lists_and_counts_of_the_command_line(cli: Cli, experiment: str) -> None:
+def test_lists_and_counts_of_the_command_line(
+    cli: Callable[..., Result], experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "220")
     listed = cli("ls").stdout
     for surface in (listed, cli("show", experiment).stdout):
         counted = re.search(rf"{len(WORDS)}: (.+?)(  |\n)", surface)

@@ -29,7 +29,7 @@ def rows(first: int, last: int) -> torch.Tensor:
     return torch.cat([batch(seed) for seed in range(first, last)])
 
 
-def loss_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+def loss_on(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     logits = model(tokens).logits
     return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
 
@@ -48,7 +48,7 @@ class Prepared:
         """A step for every two batches of four."""
         for (tokens,) in self.accelerator.prepare(DataLoader(TensorDataset(rows(first, last)), batch_size=4)):
             with self.accelerator.accumulate(self.model):
-                self.accelerator.backward(loss_of(self.model, tokens))
+                self.accelerator.backward(loss_on(self.model, tokens))
                 self.optimizer.step()
                 self.schedule.step()
                 self.optimizer.zero_grad()
@@ -74,7 +74,7 @@ def test_accumulated_gradients_make_the_steps_of_the_whole_batch():
     schedule = LambdaLR(optimizer, lambda step: 0.9**step)
     for tokens in rows(0, 4).split(8):
         optimizer.zero_grad()
-        loss_of(plain, tokens).backward()
+        loss_on(plain, tokens).backward()
         optimizer.step()
         schedule.step()
     for weight, other in zip(accumulated.model.parameters(), plain.parameters(), strict=True):
@@ -83,6 +83,6 @@ def test_accumulated_gradients_make_the_steps_of_the_whole_batch():
 
 def test_it_trains_under_bfloat16_autocast():
     prepared = Prepared(AdaPMMini, mixed_precision="bf16")
-    first_loss = loss_of(prepared.model, rows(30, 31)).item()
+    first_loss = loss_on(prepared.model, rows(30, 31)).item()
     prepared.train(0, 20)
-    assert loss_of(prepared.model, rows(30, 31)).item() < first_loss
+    assert loss_on(prepared.model, rows(30, 31)).item() < first_loss

@@ -4,20 +4,18 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.builder import build
-from worker.checks.tiny_models import batch, loss_of, tiny_gpt2
+from worker.checks.tiny_models import loss_of, tiny_gpt2
 
 
 def steps(model: nn.Module, optimizer: AdaPM, first: int, last: int) -> list[float]:
     losses = []
     for step in range(first, last):
-        tokens = batch(step)
         optimizer.zero_grad()
-        logits = model(input_ids=tokens).logits
-        loss: Tensor = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+        loss = loss_of(model, step)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

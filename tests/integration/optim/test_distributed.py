@@ -23,7 +23,9 @@ from optim.baselines.shampoo import Shampoo
 from optim.builder import build
 from optim.errors import ShardedParametersError
 from tests.factories.process_group import exit_codes, started
-from worker.checks.tiny_models import batch, tiny_gpt2, train
+from tests.integration.optim.test_accelerate import loss_on
+from tests.integration.optim.test_sharded import split
+from worker.checks.tiny_models import batch, loss_of, tiny_gpt2, train
 from worker.distributed.process_group import ProcessGroup
 
 STEPS = 4
@@ -31,17 +33,12 @@ LR = 3e-3
 CLASSES = (AdaPM, AdaPMMini)
 
 
-def loss_of(model: nn.Module, tokens: Tensor) -> Tensor:
-    logits = model(tokens).logits
-    return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-
-
 def steps(model: nn.Module, optimizer: AdaPM, rows: slice) -> None:
     """Train on those rows of every batch of eight."""
     for step in range(STEPS):
         tokens = torch.cat([batch(2 * step), batch(2 * step + 1)])[rows]
         optimizer.zero_grad()
-        loss_of(model, tokens).backward()
+        loss_on(model, tokens).backward()
         with NoCollectives():
             optimizer.step()
 
@@ -118,20 +115,12 @@ def fsdp1() -> dict[str, Any]:
     wrapped = partial(FullyShardedDataParallel, device_id=torch.device("cpu"))
     late = tiny_gpt2()
     optimizers = [AdaPM.for_model(late, LR), Shampoo(late.named_parameters(), LR)]
-    loss_of(wrapped(late, use_orig_params=True), batch(0)).backward()
+    loss_of(wrapped(late, use_orig_params=True), 0).backward()
     return {
         "views": refusals(wrapped(tiny_gpt2(), use_orig_params=True)),
         "one vector": refusals(wrapped(tiny_gpt2(), use_orig_params=False)),
         "late": {type(optimizer).__name__: refusal(optimizer.step) for optimizer in optimizers},
     }
-
-
-def split(model: nn.Module) -> nn.Module:
-    """The model, sharded by FSDP2 in place."""
-    from torch.distributed.fsdp import fully_shard
-
-    fully_shard(model)
-    return model
 
 
 def fsdp2() -> dict[str, Any]:
@@ -140,7 +129,7 @@ def fsdp2() -> dict[str, Any]:
     swapped = Shampoo(tiny_gpt2().named_parameters(), LR)
     # As Accelerate does, which is given the optimizer before the model is sharded.
     swapped.param_groups[0]["params"] = list(sharded.parameters())
-    loss_of(sharded, batch(0)).backward()
+    loss_of(sharded, 0).backward()
     sentence_by_name = refusals(sharded)
     distances = {}
     for name in (name for name in catalog.names() if not sentence_by_name[name]):

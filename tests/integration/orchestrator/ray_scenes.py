@@ -5,9 +5,7 @@ Each scene in a process of its own (`test_ray_scenes.py`): one has Ray's token, 
 
 import os
 import signal
-import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -24,13 +22,6 @@ from tests.factories.waiting import until
 pytestmark = pytest.mark.timeout(300)
 
 LEASE = Lease(run_id=RunId("r1"), attempt=1, token=Token("t"), spec=made_spec())
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    """The URL of a service that takes calls and answers none: the attempt waits for its hello."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(silent: str) -> None:

@@ -128,6 +128,14 @@ def refusal(client: Client, spec: ComparisonSpec) -> ClientError | None:
     return None
 
 
+def run_on(disk: SmallDisk, program: str) -> str:
+    """Return the output of a program in Python on that disk, its argument."""
+    command = disk.command([sys.executable, "-c", program, str(disk.folder)])
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
 SILENCE = """
 import sys
 from pathlib import Path
@@ -170,11 +178,7 @@ print(lost)
 
 
 def test_workers_that_could_not_be_heard_on_a_full_disk_are_not_lost(tmp_path: Path) -> None:
-    disk = small_disk(tmp_path / "disk", 8)
-    command = disk.command([sys.executable, "-c", SILENCE, str(disk.folder)])
-    process = subprocess.run(command, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    assert process.stdout == "1\n", "one that stays silent is lost after the grace"
+    assert run_on(small_disk(tmp_path / "disk", 8), SILENCE) == "1\n", "one that stays silent is lost after the grace"
 
 
 SPOOLED = """
@@ -214,21 +218,13 @@ assert not list(folder.glob("spool/*"))
 
 
 def test_reports_that_the_disk_has_no_room_for_stay_in_memory(tmp_path: Path) -> None:
-    disk = small_disk(tmp_path / "disk", 24)
-    command = disk.command([sys.executable, "-c", SPOOLED, str(disk.folder)])
-    process = subprocess.run(command, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
+    run_on(small_disk(tmp_path / "disk", 24), SPOOLED)
 
 
 def test_a_log_without_room_ends_no_process(tmp_path: Path) -> None:
     """Neither by what structlog writes nor by a bare `print`, and it says what was lost once there is room again."""
-    disk = small_disk(tmp_path / "disk", 1)
-    process = subprocess.run(
-        disk.command([sys.executable, "-c", LOGGED, str(disk.folder)]), capture_output=True, text=True
-    )
-    assert process.returncode == 0, process.stderr
-    assert "were lost" in process.stdout
-    assert "after" in process.stdout
+    log = run_on(small_disk(tmp_path / "disk", 1), LOGGED)
+    assert "were lost" in log and "after" in log
 
 
 LOGGED = """

@@ -143,7 +143,7 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
     dies_at, died = 0, True
     while died:
         services = played(database, tmp_path, f"cut {dies_at}", seeds=(1,))
-        copy = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts")
+        copy = copy_of(services, mlflow_uri, tmp_path)
         mortal = Mortal(copy._client)
         copy._client = mortal
         mortal.dies_at = dies_at
@@ -163,8 +163,13 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
     assert services.monitor.metrics().export_backlog == 0
 
 
-def play(exporter: Exporter) -> None:
+def copy_of(services: Services, uri: str, folder: Path, **options: Any) -> MlflowCopy:
+    return MlflowCopy(services.experiments, services.runs, uri, folder / "artifacts", **options)
+
+
+def export(services: Services, database: Database, uri: str, folder: Path, holder: str = "the only one") -> None:
     """Start an exporter, and stop it at once: it delivers what is ready."""
+    exporter = Exporter(services.experiments, services.runs, database, uri, folder / "artifacts", holder=holder)
     loop = LeaderLoop(exporter, stop_seconds=30.0)
     loop.start()
     loop.close()
@@ -172,11 +177,8 @@ def play(exporter: Exporter) -> None:
 
 def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, database: Database, tmp_path: Path) -> None:
     services = played(database, tmp_path, "whole")
-    exporter = Exporter(
-        services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="the only one"
-    )
-    play(exporter)
-    client = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts")._client
+    export(services, database, mlflow_uri, tmp_path)
+    client = copy_of(services, mlflow_uri, tmp_path)._client
     fine, broken, parent = sorted(
         contents(client, "whole"), key=lambda run: (not run["parent"], run["status"] == "FAILED")
     )
@@ -202,15 +204,7 @@ def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, data
 def test_while_mlflow_is_away_entries_wait_and_nothing_else_does(database: Database, tmp_path: Path) -> None:
     services = played(database, tmp_path, "away")
     outbox = ExportOutbox(database)
-    exporter = Exporter(
-        services.experiments,
-        services.runs,
-        database,
-        "http://127.0.0.1:9",
-        tmp_path / "artifacts",
-        holder="the only one",
-    )
-    play(exporter)
+    export(services, database, "http://127.0.0.1:9", tmp_path)
     assert services.monitor.metrics().export_backlog == 3
     assert 1 not in [entry.id for entry in outbox.due()], "a failed entry waits"
     database.clock_offset_seconds += 10
@@ -224,16 +218,10 @@ def test_of_two_exporters_one_delivers_and_the_other_one_takes_over_when_it_has_
     services = played(database, tmp_path, "two")
     leader = Leadership(database, "the leader", role=ROLE)
     assert leader.hold() == 1
-    standby = Exporter(
-        services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="a standby"
-    )
-    play(standby)
+    export(services, database, mlflow_uri, tmp_path, holder="a standby")
     assert services.monitor.metrics().export_backlog == 3
     leader.resign()
-    heir = Exporter(
-        services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="another standby"
-    )
-    play(heir)
+    export(services, database, mlflow_uri, tmp_path, holder="another standby")
     assert services.monitor.metrics().export_backlog == 0
     assert leader.hold() is not None, "who has delivered all and leaves gives the role back"
 
@@ -246,7 +234,7 @@ def test_an_exporter_that_another_one_replaced_stops_in_the_middle(
     def lost() -> None:
         raise LostLeadershipError
 
-    copy = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts", before_batch=lost)
+    copy = copy_of(services, mlflow_uri, tmp_path, before_batch=lost)
     (_, ended) = ExportOutbox(database).due()
     with pytest.raises(LostLeadershipError):
         copy.write(ended)
@@ -257,10 +245,7 @@ def test_a_run_that_succeeds_after_a_retry_has_one_value_a_step_and_no_tag_of_it
 ) -> None:
     """The second attempt goes on behind the checkpoint of the first, at another pace; each ending is exported."""
     services = played(database, tmp_path, "retried")
-    copy, outbox = (
-        MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts"),
-        ExportOutbox(database),
-    )
+    copy, outbox = copy_of(services, mlflow_uri, tmp_path), ExportOutbox(database)
     deliver(copy, outbox)
     (broken,) = (run for run in services.runs.page() if run.status is RunStatus.FAILED)
     services.runs.apply(broken.id, RunAction.RETRY)

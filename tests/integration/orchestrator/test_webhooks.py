@@ -22,7 +22,6 @@ from orchestrator.dispatch.webhook_sender import PostError, WebhookSender, post
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.settings import Settings
 from orchestrator.store.leadership import LeaderLoop
 from orchestrator.store.outgoing.messages import DueMessage
@@ -34,7 +33,7 @@ from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import PostgresqlServer
 from tests.factories.sweep import sweep_spec
 from tests.factories.waiting import until
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import Service, serving, submitted
 from tests.integration.webhook_receiver import Receiver, receiving
 
 DOCUMENT = REPOSITORY / "docs" / "webhooks.md"
@@ -74,10 +73,6 @@ def look(posting: WebhookSender) -> bool:
 
 def webhook(service: Service, id: str) -> WebhookRecord:
     return next(record for record in service.webhooks.list_webhooks() if record.id == id)
-
-
-def submitted(service: Service, **changes: Any) -> str:
-    return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields(**changes))).experiment.id
 
 
 # What is told

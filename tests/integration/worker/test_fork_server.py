@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,13 +58,6 @@ def servers_of(owner: int) -> list[psutil.Process]:
                 servers.append(process)
     parents = {process.ppid() for process in servers}
     return [process for process in servers if process.pid in parents] or servers
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    """The URL of a service that takes calls and answers none: the attempt waits for its hello."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def asking(url: str, token: str = TOKEN) -> "subprocess.Popen[str]":

@@ -24,7 +24,7 @@ from orchestrator.storage import Storage
 from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.fork_server import fork_server
-from tests.factories.reporters import MemoryReporter
+from tests.factories.reporters import MemoryReporter, losses
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
@@ -142,8 +142,7 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
 
     assert isinstance(service.ending, Result), service.ending
     assert 0 < service.ending.resumed_from_step <= max(notice.step for notice in service.checkpoints)
-    curve = [(p.step, p.train_loss, p.val_loss, p.grad_norm) for _, p in sorted(service.points.items())]
-    assert curve == [(p.step, p.train_loss, p.val_loss, p.grad_norm) for p in whole.points]
+    assert losses(service.points[step] for step in sorted(service.points)) == losses(whole.points)
     assert f"the checkpoint of step {service.ending.resumed_from_step} comes from s3://" in log.read_text()
     assert "a-secret" not in log.read_text()
     third = Storage(data_folder=tmp_path / "a third machine", checkpoint_url=f"s3://{BUCKET}/checkpoints")
@@ -260,9 +259,7 @@ def test_a_tokenizer_comes_with_its_dataset(s3: S3Server, tmp_path: Path) -> Non
     local_reporter, remote_reporter = MemoryReporter(), MemoryReporter()
     run(spec, local_reporter, Folders(run_folder=tmp_path / "run", dataset_folder=first))
     run(spec, remote_reporter, Folders(run_folder=tmp_path / "other run", dataset_folder=second, dataset_url=url))
-    assert [point.train_loss for point in remote_reporter.points] == [
-        point.train_loss for point in local_reporter.points
-    ]
+    assert losses(remote_reporter.points) == losses(local_reporter.points)
     fetched, original = (folder / "python-stdlib-bpe-300" / TOKENIZER_FILE for folder in (second, first))
     assert fetched.read_bytes() == original.read_bytes()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.factories.fork_server import fork_server
-from tests.factories.reporters import MemoryReporter
+from tests.factories.reporters import MemoryReporter, losses
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed
 from worker.records.protocol import CheckpointNotice
@@ -61,10 +61,6 @@ def run_in_a_process(folder: str, datasets: str, moment: str, step: int) -> None
 @pytest.fixture(scope="module")
 def processes() -> ForkServerContext:
     return fork_server()
-
-
-def losses(points: list[Point]) -> list[tuple[int, float | None, float | None, float | None, float | None]]:
-    return [(point.step, point.train_loss, point.val_loss, point.grad_norm, point.lr) for point in points]
 
 
 DEATHS = [("reported", 2), ("about to save", 4), ("while saving", 6), ("saved", 9)]
