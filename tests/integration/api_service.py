@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.jobs import ExperimentId, LeasePolicy
+from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
@@ -53,7 +53,7 @@ def comparison_fields(**changes: Any) -> dict[str, Any]:
     return fields | changes
 
 
-def submitted(service: Service, **changes: Any) -> ExperimentId:
+def submitted(service: Service, **changes: Any) -> str:
     """Submit such a comparison, and return its id."""
     spec = ComparisonSpec.model_validate(comparison_fields(**changes))
     return service.experiments.submit(spec).experiment.id

@@ -199,20 +199,14 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str) -> None:
     assert "\nwhat we saw\nand why\n" in cli("show", cancelled).stdout
     answer = json.loads(cli("edit", cancelled, "--note", "another", "--json").stdout)
     assert (answer["note"]["text"], answer["labels"]) == ("another", ["cli"])
+    for empty in ("", " "):
+        refused = cli("edit", cancelled, "--note", empty)
+        assert (refused.exit_code, refused.stdout, "--clear-note" in refused.stderr) == (2, "", True)
     view = cli("show", cancelled).stdout
     assert "labels            cli" in view and "\nanother\n" in view
     assert cli("edit", cancelled, "--note", "x", "--clear-note").exit_code == 2
     assert cli("edit", cancelled, "--clear-note").exit_code == 0
     assert "another" not in cli("show", cancelled).stdout
-
-
-def test_an_empty_text_takes_no_note_away(cli: Cli, client: Client, cancelled: str) -> None:
-    client.write_note(cancelled, "kept")
-    for text in ("", " "):
-        refused = cli("edit", cancelled, "--note", text)
-        assert (refused.exit_code, refused.stdout, "--clear-note" in refused.stderr) == (2, "", True)
-    note = client.experiment(cancelled).note
-    assert note is not None and note.text == "kept"
 
 
 def test_the_command_line_deletes_restores_and_clones(cli: Cli, service: Service, cancelled: str) -> None:

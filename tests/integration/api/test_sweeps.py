@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from typer.testing import Result
@@ -18,16 +18,10 @@ DOCS = REPOSITORY / "docs"
 
 
 @pytest.fixture(scope="module")
-def client(service: Service) -> Iterator[Client]:
-    with Client(service.url) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def swept(service: Service, client: Client) -> str:
+def swept(service: Service) -> str:
     """A sweep of four trials that has ended: AdaPM's second one is the best."""
     spec = sweep_spec()
-    sweep_id = client.submit(spec).experiment.id
+    sweep_id = service.experiments.submit(spec).experiment.id
     database = service.database
     for number, loss in enumerate((2.7, 2.6, 2.8, 2.5)):
         add_trial(database, sweep_id, spec, number)

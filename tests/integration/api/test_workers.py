@@ -23,11 +23,11 @@ def leased(service: Service) -> Lease:
 
 
 @pytest.fixture(scope="module")
-def running(service: Service) -> tuple[Service, Lease]:
+def running(service: Service) -> Lease:
     """A run whose lease is held, for requests that change nothing."""
     _, (lease,) = claim(service)
     service.attempts.hello(lease.run_id, lease.attempt, lease.token)
-    return service, lease
+    return lease
 
 
 def claim(service: Service, **changes: Any) -> tuple[str, tuple[Lease, ...]]:
@@ -153,19 +153,18 @@ REFUSED = {
 """Columns that are not points, and where the fault is with the value that is found there."""
 
 
-def test_columns_that_are_no_points_are_refused_and_write_nothing(running: tuple[Service, Lease]):
-    service, lease = running
-    headers = bearer(lease.token) | {"Content-Type": "application/json"}
+def test_columns_that_are_no_points_are_refused_and_write_nothing(service: Service, running: Lease):
+    headers = bearer(running.token) | {"Content-Type": "application/json"}
     with httpx2.Client(base_url=service.url, headers=headers, trust_env=False, timeout=60) as worker:
         for columns, (pointer, value) in REFUSED.items():
             body = b'{"sequence": 0, "columns": ' + columns + b"}"
-            answer = worker.post(path(lease, "points"), content=body)
+            answer = worker.post(path(running, "points"), content=body)
             (fault,) = answer.json()["errors"]
             assert (answer.status_code, fault["pointer"], fault["value"]) == (422, pointer, value), columns
         for body in (b"", b"{", b"[]", b"\xff"):
-            answer = worker.post(path(lease, "points"), content=body)
+            answer = worker.post(path(running, "points"), content=body)
             assert answer.status_code == 422 and answer.json()["errors"], body
-    assert service.runs.points(lease.run_id) == ()
+    assert service.runs.points(running.run_id) == ()
 
 
 @pytest.mark.parametrize(
@@ -180,13 +179,11 @@ def test_columns_that_are_no_points_are_refused_and_write_nothing(running: tuple
     ],
 )
 def test_what_is_no_number_is_refused_and_ends_no_run(
-    running: tuple[Service, Lease], verb: str, field: str, value: object
+    service: Service, http: httpx2.Client, running: Lease, verb: str, field: str, value: object
 ):
     """A truth value and a text of digits are none; a count that no database holds is a fault of its sender."""
-    service, lease = running
-    body = BODIES[verb] if verb in BODIES else made_result(lease, 3.0).model_dump(mode="json")
-    address, changed = service.url + path(lease, verb), body | {field: value}
-    answer = httpx2.post(address, json=changed, headers=bearer(lease.token), trust_env=False, verify=False, timeout=60)
+    body = BODIES[verb] if verb in BODIES else made_result(running, 3.0).model_dump(mode="json")
+    answer = http.post(path(running, verb), json=body | {field: value}, headers=bearer(running.token))
     (fault,) = answer.json()["errors"]
     assert (answer.status_code, fault["pointer"]) == (422, f"/{field}")
-    assert service.runs.get(lease.run_id).status is RunStatus.RUNNING
+    assert service.runs.get(running.run_id).status is RunStatus.RUNNING
