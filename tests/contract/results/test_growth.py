@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
+from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.scaling import ScalingSpec
@@ -23,11 +23,13 @@ from orchestrator.records import Conclusion, RunRecord, SeedsStatus
 from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue import growth
+from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import OutboxKind, experiments, runs
 from tests.architecture.tree import REPOSITORY
 from tests.contract.conftest import Store, open_store
 from tests.contract.queue.test_races import ROUNDS, together
 from tests.factories.scaling import scaling_spec
+from tests.factories.services import make_services
 from tests.factories.stores import comparison_spec, result, sqlite_database
 
 RATES = (1e-3, 2e-3, 4e-3)
@@ -232,6 +234,24 @@ from orchestrator.store.queue import growth
 growth.add_runs = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 FollowUps(Database(sys.argv[1])).follow()
 """
+FINISHER = """
+import sys
+from orchestrator.jobs import LeasePolicy
+from orchestrator.store.database import Database
+from orchestrator.store.queue.queue import Queue
+from tests.factories.services import make_services
+from tests.factories.stores import claim, result
+
+database = Database(sys.argv[1])
+attempts, queue = make_services(database).attempts, Queue(database, LeasePolicy())
+print("ready", flush=True)
+sys.stdin.readline()
+while leases := claim(queue, cpus=1, limit=1):
+    (lease,) = leases
+    attempts.hello(lease.run_id, lease.attempt, lease.token)
+    attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=LOSS))
+    print(lease.run_id, flush=True)
+"""
 
 
 def test_one_that_is_killed_between_reading_and_writing_has_added_nothing_and_the_news_remains(tmp_path: Path) -> None:
@@ -245,6 +265,44 @@ def test_one_that_is_killed_between_reading_and_writing_has_added_nothing_and_th
         assert store.experiments.get(experiment.id).counts.total == 3
         store.follow()
         assert store.experiments.get(experiment.id).counts.total == 5
+
+
+def test_processes_that_are_killed_while_they_end_runs_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Two processes end and follow the runs of tuned experiments, one of them dies by kill -9; the other one ends
+    all."""
+    with sqlite_database(tmp_path) as database:
+        services = make_services(database)
+        ids = [services.experiments.submit(tuned()).experiment.id for _ in range(8)]
+        law = services.experiments.submit(scaled()).experiment.id
+        (file,) = tmp_path.glob("*.sqlite3")
+        finisher = FINISHER.replace("LOSS", "2.3 + abs(lease.spec.optimizer.lr - 2e-3)")
+        command = [sys.executable, "-c", finisher, f"sqlite:///{file}"]
+        start = partial(subprocess.Popen, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+        with start(command) as doomed, start(command) as survivor:
+            for process in (doomed, survivor):
+                assert process.stdout is not None and process.stdin is not None
+                assert process.stdout.readline() == "ready\n"
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            assert doomed.stdout is not None
+            for _ in range(7):
+                doomed.stdout.readline()
+            doomed.kill()
+            survivor.communicate()
+        Queue(database, LeasePolicy()).interrupt_all()
+        with start(command) as last:
+            last.communicate("go\n")
+        for experiment in map(services.experiments.get, ids):
+            assert experiment.counts.by_status == {RunStatus.SUCCEEDED: 5}
+            assert experiment.counts.done()
+            judged = services.runs.page(experiment_id=experiment.id)[3:]
+            assert [run.seed for run in judged] == [1, 2]
+            assert len({run.lr for run in judged}) == 1
+        assert services.experiments.get(law).counts.by_status == {RunStatus.SUCCEEDED: 3 * (3 + 2)}
+        assert services.experiments.get(law).counts.done()
+        assert sorted((run.model, run.seed) for run in services.runs.page(experiment_id=law)[9:]) == [
+            (model, seed) for model in ("gpt2-micro", "gpt2-nano", "gpt2-tiny") for seed in (1, 2)
+        ]
 
 
 def test_a_tuned_scaling_experiment_goes_on_cell_by_cell(store: Store) -> None:
