@@ -123,8 +123,8 @@ are in nats.
    training. Low rank for queries, keys and MLPs besides is 0.011 higher, within what the paper says.
 7. **Rank, interval and other constants.** No single change is decided in short training.
 8. **Rivals.** In short training SCALE and APOLLO end lower than AdaPM with less state; SOAP, GaLore and Adafactor end
-   lower than AdamW, Adam-mini and Lion do not. In longer training Adam-mini ends 0.068, GaLore 0.093, APOLLO 0.125 and
-   Lion 0.315 higher than AdamW.
+   lower than AdamW, Adam-mini and Lion do not. In longer training SOAP ends 0.169 lower than AdamW, Adam-mini 0.068,
+   GaLore 0.093, APOLLO 0.125 and Lion 0.315 higher.
 9. **Fine-tuning.** AdaPM ends 0.050 lower than AdamW; in ReMax it is within 0.05 of AdamW's reward.
 10. **Time.** Less state admits larger micro-batches; whether that saves device-hours is undecided.
 
