@@ -59,7 +59,7 @@ OUR_ADDRESSES = re.compile(r'(?<= )(href|src|srcset|action|formaction|data-(?:ev
 
 
 def visitor_id() -> str | None:
-    """Return the key of who looks; None if the service asks nobody who they are."""
+    """Return the id of the visitor's key; None if the service asks for no keys."""
     visitor = VISITOR.get()
     return visitor.key_id if visitor else None
 

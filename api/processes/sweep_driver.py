@@ -1,6 +1,6 @@
 """`python -m api.processes.sweep_driver`: the process of one sweep's driver, which the dispatcher starts.
 
-Its composition root; it is told what to do on its standard input.
+It reads its order from the standard input, and builds what the driver needs.
 """
 
 import json

@@ -183,7 +183,7 @@ class PageHandlers:
             dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,
             candidate=candidate,
-            trials=sorted(report.trials, key=_by_objective)[:TRIALS_SHOWN],
+            trials=sorted(report.trials, key=_objective_order)[:TRIALS_SHOWN],
             drawn=searched_candidate(snapshot, candidate),
             panels=page_panels(path, pairs, figures, experiment_fields(whole.spec), Panel(by="candidate")),
         )
@@ -194,7 +194,7 @@ def first_runs(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
     return sorted(runs, key=lambda run: (run.status not in LIVE, run.position))[:RUNS_SHOWN]
 
 
-def _by_objective(trial: TrialRow) -> tuple[bool, float, int]:
+def _objective_order(trial: TrialRow) -> tuple[bool, float, int]:
     """Trials without an objective stand last, by their latest loss."""
     loss = trial.last_val_loss if trial.objective is None else trial.objective
     return trial.objective is None, math.inf if loss is None else loss, trial.number

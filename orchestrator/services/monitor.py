@@ -35,8 +35,7 @@ class Monitor:
             return activity.activity(self._database, connection, waiting=max(1, min(waiting, MOST_WAITING)))
 
     def largest_nodes(self) -> tuple[Node, ...]:
-        """Return the largest machines of the cluster: what none of them holds has to wait for a larger one. None while
-        nobody dispatches: then nothing is known of it."""
+        """Return the largest machines of the cluster, for which larger runs wait; empty while no dispatcher runs."""
         with self._database.reading() as connection:
             return read_largest_nodes(self._database, connection)
 

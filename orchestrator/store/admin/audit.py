@@ -12,7 +12,7 @@ from orchestrator.store.database import DAY_SECONDS, Database
 from orchestrator.store.tables import audit, keys
 
 MOST_TEXT = 500
-"""Characters of a target or an address; longer ones come from nobody who means well."""
+"""The most characters that are kept of a target or an address."""
 
 
 @dataclass(frozen=True, kw_only=True)
