@@ -43,9 +43,7 @@ class News:
 
 def note_ended(connection: Connection, ended: Iterable[RunRow]) -> None:
     """Take down that experiments have news, whose runs have just ended, locked by this transaction."""
-    ids = sorted({run.experiment_id for run in ended})
-    query = sa.update(experiments).where(experiments.c.id.in_(ids), experiments.c.growing & ~HAS_DRIVER)
-    connection.execute(query.values(news=sa.func.abs(experiments.c.news) + 1))
+    connection.execute(_NOTE, {"ids": sorted({run.experiment_id for run in ended})})
 
 
 def read_news(connection: Connection) -> tuple[News, ...]:
@@ -146,3 +144,12 @@ def _limits_of_follow_ups(connection: Connection, spec: ExperimentSpec, row: sa.
         return limits
     lifted = sa.select(runs.c.id).where(runs.c.experiment_number == row.number, runs.c.deadline_at.is_(None)).limit(1)
     return limits if connection.execute(lifted).first() is None else {**limits, "deadline_at": None}
+
+
+# The statement of the hot path, built once.
+
+_NOTE = (
+    sa.update(experiments)
+    .where(experiments.c.id.in_(sa.bindparam("ids", expanding=True)), experiments.c.growing & ~HAS_DRIVER)
+    .values(news=sa.func.abs(experiments.c.news) + 1)
+)
