@@ -237,8 +237,6 @@ class ExternalExperiment(Record):
     sources: tuple[str, ...] = ()
     """The sources of its runs: `log`, or the tool that they were imported from."""
     labels: tuple[str, ...] = ()
-    damaged: str | None = None
-    """The unreadable part and the reason, in a sentence; null for nearly all."""
 
     @property
     def source_kinds(self) -> tuple[SourceKind, ...]:

@@ -49,7 +49,7 @@ class LoggedPages:
         return page(
             "experiments/logged.html",
             experiment=experiment,
-            damage=[text for text in (experiment.damaged, *(run.damaged for run in runs)) if text],
+            damage=[run.damaged for run in runs if run.damaged],
             runs=runs[:RUNS_SHOWN],
             runs_shown=RUNS_SHOWN,
             judgement=judgement,

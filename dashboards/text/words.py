@@ -359,7 +359,7 @@ def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str,
     another loop or tool its candidates."""
     if isinstance(experiment, ExternalExperiment):
         names = experiment.candidates
-        return (experiment.damaged or ", ".join(names[:CANDIDATES_NAMED]) + ", …" * (len(names) > CANDIDATES_NAMED),)
+        return (", ".join(names[:CANDIDATES_NAMED]) + ", …" * (len(names) > CANDIDATES_NAMED),)
     if isinstance(experiment, DamagedExperiment):
         return (experiment.damaged,)
     spec = experiment.spec

@@ -1,36 +1,39 @@
 """Labels and notes in the database: read with their experiments, changed under the lock of the experiment's row."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.annotations import AnnotationChange, Note, sort_labels
+from orchestrator.annotations import AnnotationChange, Note
 from orchestrator.errors import ChangedMeanwhileError, DeletedError
 from orchestrator.store.database import Database
+from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.run_rows import lock_experiment
-from orchestrator.store.tables import experiments, keys, labels
+from orchestrator.store.tables import experiments, keys
 
 
-def read(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, dict[str, Any]]:
-    """Return `labels` and `note` of these experiments, by their numbers."""
-    labels_by_number: dict[int, list[str]] = {row.number: [] for row in rows}
-    for number, label in connection.execute(_LABELS, {"numbers": list(labels_by_number)}) if labels_by_number else ():
-        labels_by_number[number].append(label)
+def has_labels(table: sa.Table, labels: Collection[str]) -> list[sa.ColumnElement[bool]]:
+    """Return the conditions that a row has all of these labels; LIKE would ignore case on SQLite."""
+    column = sa.type_coerce(table.c.labels, sa.Text)
+    return [sa.func.replace(column, f",{validate_id(label)},", "") != column for label in labels]
+
+
+def read_notes(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, Note]:
+    """Return the notes of these experiments, by their numbers."""
     # The labels of the keys that edited the notes; of most lists none did.
     ids = {row.noted_by for row in rows if row.note is not None and row.noted_by is not None}
     query = sa.select(keys.c.id, keys.c.label).where(keys.c.id.in_(sorted(ids)))
     editors = {row.id: row.label for row in connection.execute(query)} if ids else {}
-    notes = {
+    return {
         row.number: Note(
             text=row.note, edited_at=row.noted_at, edited_by=row.noted_by, editor=editors.get(row.noted_by)
         )
         for row in rows
         if row.note is not None
     }
-    return {number: {"labels": sort_labels(had), "note": notes.get(number)} for number, had in labels_by_number.items()}
 
 
 def change(
@@ -57,23 +60,13 @@ def change(
             f"the labels or the note of experiment {row.id} were changed meanwhile: they are at revision "
             f"{row.revision}, not {revision}; read them again, then write"
         )
-    of_experiment = labels.c.experiment_number == row.number
-    had = set(connection.execute(sa.select(labels.c.label).where(of_experiment)).scalars())
     values: dict[str, object] = {}
     if "note" in wanted.model_fields_set and (text := wanted.note or None) != row.note:
         values = {"note": text, "noted_at": database.read_clock(connection), "noted_by": by}
-    new = set(wanted.labels or ()) if "labels" in wanted.model_fields_set else had
-    if not values and new == had:
+    if "labels" in wanted.model_fields_set and (labels := wanted.labels or ()) != row.labels:
+        values["labels"] = labels
+    if not values:
         return
-    if new != had:
-        connection.execute(sa.delete(labels).where(of_experiment))
-        if new:
-            connection.execute(sa.insert(labels), [{"experiment_number": row.number, "label": label} for label in new])
     query = sa.update(experiments).where(experiments.c.number == row.number)
     connection.execute(query.values(revision=experiments.c.revision + 1, **values))
     count_change(connection)
-
-
-_LABELS = sa.select(labels.c.experiment_number, labels.c.label).where(
-    labels.c.experiment_number.in_(sa.bindparam("numbers", expanding=True))
-)

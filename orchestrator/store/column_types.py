@@ -1,4 +1,4 @@
-"""Types of columns whose content is more than SQL knows: JSON, and words of an enum. A damaged one fails no query.
+"""Types of columns whose content is more than SQL knows: JSON, labels, words of an enum. A damaged one fails no query.
 
 What is in them is read row by row by `integrity.py`; `admin/maintenance.py` finds these columns by their types.
 """
@@ -16,6 +16,21 @@ class JsonText(sa.TypeDecorator[str]):
 
     impl = sa.Text
     cache_ok = True
+
+
+class Labels(sa.TypeDecorator[tuple[str, ...]]):
+    """A text column of labels, which have no comma: `,paper,tiny,`."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str:
+        """Return the text of the labels."""
+        return "".join(f"{label}," for label in ("", *value)) if value else ""
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...]:
+        """Return the labels in a text."""
+        return tuple(filter(None, (value or "").split(",")))
 
 
 class Words(sa.TypeDecorator[Any]):

@@ -216,7 +216,7 @@ def plain_text(text: str | None) -> str | None:
 
 
 def newest_migration() -> str:
-    """Return the revision in the name of the last migration's file: r0001 of `r0001_from_0025.py`."""
+    """Return the revision in the name of the last migration's file: r0002 of `r0002_labels.py`."""
     names = sorted(path.name for path in (Path(__file__).parent / "migrations" / "versions").glob("r*.py"))
     return names[-1].partition("_")[0]
 

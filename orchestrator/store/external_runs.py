@@ -15,7 +15,6 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
@@ -42,6 +41,7 @@ from orchestrator.external_runs import (
 )
 from orchestrator.sessions import SourcePoint, join_sessions
 from orchestrator.store import integrity
+from orchestrator.store.annotations import has_labels
 from orchestrator.store.database import Database, insert
 from orchestrator.store.ids import external_experiment_not_found, new_id, validate_id
 from orchestrator.store.notifications import count_change
@@ -51,9 +51,6 @@ FULL_CHARACTERS: Final = 2**16
 """A chunk with so much text does not grow any more: each batch rewrites no more of what is there."""
 ROWS_AT_ONCE: Final = 500
 """Removed in one transaction, since others want to write meanwhile."""
-
-
-LABELS: Final = tuple[str, ...]
 STORED: Final[dict[str, Any]] = {
     "config": dict[str, JsonValue],
     "tags": tuple[str, ...],
@@ -158,9 +155,9 @@ class ExternalRuns:
             row = connection.execute(
                 sa.select(table.c.labels).where(table.c.id == resolved_id).with_for_update()
             ).one_or_none()
-            had = () if row is None else _labels(row)[0]
+            had = () if row is None else row.labels
             if (labels := changed_labels(had, change)) != had:
-                connection.execute(sa.update(table).where(table.c.id == resolved_id).values(labels=json.dumps(labels)))
+                connection.execute(sa.update(table).where(table.c.id == resolved_id).values(labels=labels))
                 count_change(connection)
             return find_experiment(connection, resolved_id)
 
@@ -171,7 +168,7 @@ class ExternalRuns:
         before. Raises `NotFoundError`."""
         with self._database.reading() as connection:
             table = external_experiments
-            query = sa.select(table).order_by(table.c.number.desc())
+            query = sa.select(table).where(*has_labels(table, labels)).order_by(table.c.number.desc()).limit(limit)
             if before is not None:
                 number = connection.scalar(sa.select(table.c.number).where(table.c.id == validate_id(before)))
                 if number is None:
@@ -179,9 +176,7 @@ class ExternalRuns:
                         f"there is no experiment of external runs {before!r}; begin with the first page"
                     )
                 query = query.where(table.c.number < number)
-            rows = connection.execute(query if labels else query.limit(limit))
-            fitting = (row for row in rows if set(labels) <= set(_labels(row)[0]))
-            return _experiment_records(connection, list(islice(fitting, limit)))
+            return _experiment_records(connection, connection.execute(query).all())
 
     def experiment(self, experiment_id: str) -> ExternalExperiment:
         """Return an experiment."""
@@ -457,7 +452,6 @@ def _experiment_records(connection: Connection, rows: Sequence[Any]) -> tuple[Ex
 
 
 def _experiment_record(row: Any, groups: Sequence[Any]) -> ExternalExperiment:
-    labels, fault = _labels(row)
     by_state: dict[ExternalState, int] = {}
     for group in groups:
         state = ExternalState(group.state) if group.state in set(ExternalState) else UNREADABLE["state"]
@@ -472,17 +466,8 @@ def _experiment_record(row: Any, groups: Sequence[Any]) -> ExternalExperiment:
         by_state=by_state,
         candidates=tuple(dict.fromkeys(group.candidate for group in groups)),
         sources=tuple(sorted({group.source for group in groups})),
-        labels=labels,
-        damaged=fault and f"the stored labels of external experiment {row.id} {fault}",
+        labels=row.labels,
     )
-
-
-def _labels(row: Any) -> tuple[tuple[str, ...], DamagedError | None]:
-    """Return the labels, and the reason if they cannot be read."""
-    try:
-        return integrity.stored(LABELS, row.labels), None
-    except DamagedError as error:
-        return (), error
 
 
 def find_run(connection: Connection, run_id: str) -> ExternalRun:

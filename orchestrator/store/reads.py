@@ -1,7 +1,7 @@
 """The read side: experiments, runs, attempts and events as the records that users see. Nothing here writes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar, Unpack
@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 from sqlalchemy.engine import Connection
 
+from orchestrator.annotations import Note
 from orchestrator.errors import DamagedError, DeletedError, NotFoundError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
 from orchestrator.kinds.registry import ExperimentSpec
@@ -29,7 +30,6 @@ from orchestrator.store.tables import (
     experiments,
     is_deleted,
     is_kept,
-    labels,
     results,
     run_specs,
     runs,
@@ -92,16 +92,14 @@ def clone_family(connection: Connection, experiment_id: str, key: str | None) ->
 
 
 def experiment_page(
-    connection: Connection, limit: int, before: str | None, labelled: Sequence[str] = (), *, deleted: bool = False
+    connection: Connection, limit: int, before: str | None, labels: Collection[str] = (), *, deleted: bool = False
 ) -> tuple[AnyExperiment, ...]:
     """Return experiments that have all of these labels, newest first, or the deleted ones among them; with `before`,
     those older than that one. Raises `NotFoundError`."""
     # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
     query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
+    query = query.where(*annotations.has_labels(experiments, labels))
     query = query.order_by(experiments.c.number.desc()).limit(limit)
-    for label in labelled:
-        having = sa.select(labels.c.experiment_number).where(labels.c.label == validate_id(label))
-        query = query.where(experiments.c.number.in_(having))
     if before is not None:
         # A page goes on behind one that has been deleted since.
         row = connection.execute(_NUMBER, {"this": validate_id(before)}).one_or_none()
@@ -302,10 +300,10 @@ def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> 
     totals = defaultdict[int, list[sa.Row[Any]]](list)  # a row for each state of an experiment's runs
     for row in connection.execute(_TOTALS, {"numbers": numbers}):
         totals[row.experiment_number].append(row)
-    written = annotations.read(connection, rows)
+    notes = annotations.read_notes(connection, rows)
     verdicts = _verdicts(connection, numbers)
     return tuple(
-        _experiment_record(row, totals[row.number], verdicts.get(row.number, {}), written[row.number]) for row in rows
+        _experiment_record(row, totals[row.number], verdicts.get(row.number, {}), notes.get(row.number)) for row in rows
     )
 
 
@@ -319,7 +317,7 @@ def _verdicts(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[
 
 
 def _experiment_record(
-    row: sa.Row[Any], totals: Sequence[sa.Row[Any]], verdicts: dict[Verdict, int], written: dict[str, Any]
+    row: sa.Row[Any], totals: Sequence[sa.Row[Any]], verdicts: dict[Verdict, int], note: Note | None
 ) -> AnyExperiment:
     counts = StateCounts(
         total=sum(total.runs for total in totals),
@@ -327,21 +325,22 @@ def _experiment_record(
         by_verdict=verdicts,
         growing=row.growing,
     )
-    fields: dict[str, Any] = dict(
-        id=row.id,
-        name=row.name,
-        kind=row.kind,
-        spec_hash=row.spec_hash,
-        created_at=row.created_at,
-        ended_at=max((total.ended_at for total in totals), default=None) if counts.done() else None,
-        counts=counts,
-        key_id=row.key_id,
-        **written,
-        revision=row.revision,
-        cloned_from=row.cloned_from,
-        deleted_at=row.deleted_at,
-        undo_until=row.undo_until,
-    )
+    fields: dict[str, Any] = {
+        "id": row.id,
+        "name": row.name,
+        "kind": row.kind,
+        "spec_hash": row.spec_hash,
+        "created_at": row.created_at,
+        "ended_at": max((total.ended_at for total in totals), default=None) if counts.done() else None,
+        "counts": counts,
+        "key_id": row.key_id,
+        "labels": row.labels,
+        "note": note,
+        "revision": row.revision,
+        "cloned_from": row.cloned_from,
+        "deleted_at": row.deleted_at,
+        "undo_until": row.undo_until,
+    }
     try:
         spec, refused = integrity.experiment_spec(row.spec, row.spec_hash), integrity.refusal(row.spec)
     except DamagedError as error:

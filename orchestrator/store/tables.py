@@ -7,7 +7,6 @@
     change_counters                               (how often anything visible has changed)
     leaders                                       (who dispatches, who exports, and until when)
     keys ─< sessions, audit                       (who may call, and what they changed)
-    labels                                        (words that people gave experiments)
     removed                                       (the sums over what deletion has removed)
     webhooks ─< webhook_messages                  (receivers of ended experiments, and their messages)
     external_experiments ─< external_runs ─< external_chunks    (what others' loops told; none of it is ever queued)
@@ -24,7 +23,7 @@ from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint
 
 from orchestrator.jobs import CLAIMABLE, AttemptOutcome, RunStatus, TimeLimit
 from orchestrator.keys import Scope
-from orchestrator.store.column_types import JsonText, Words
+from orchestrator.store.column_types import JsonText, Labels, Words
 from orchestrator.webhooks.records import DeliveryState, MessageKind
 
 metadata = sa.MetaData(
@@ -67,6 +66,7 @@ experiments = Table(
     Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
     Column("key_id", sa.Text, nullable=True),  # whose key submitted it; keys are never deleted
     # What people do with it after its submission; see `annotations.py` and `orchestrator/store/admin/deletion.py`.
+    Column("labels", Labels, nullable=False, server_default=""),
     Column("note", sa.Text, nullable=True),
     Column("noted_at", sa.Double, nullable=True),
     Column("noted_by", sa.Text, nullable=True),
@@ -83,14 +83,6 @@ def _partial_index(name: str, *columns: Column[Any], where: sa.ColumnElement[boo
 
 is_deleted = experiments.c.deleted_at.is_not(None)
 _partial_index("ix_experiments_deleted", experiments.c.deleted_at, where=is_deleted)
-
-labels = Table(
-    "labels",
-    metadata,
-    Column("experiment_number", BigSerial, ForeignKey("experiments.number"), primary_key=True, autoincrement=False),
-    Column("label", sa.Text, primary_key=True),
-    Index("ix_labels_label", "label", "experiment_number"),
-)
 
 removed = Table(
     "removed",
@@ -365,7 +357,7 @@ external_experiments = Table(
     Column("name", sa.Text, nullable=False, unique=True),  # by which runs that are logged without the service name it
     Column("created_at", sa.Double, nullable=False),
     Column("key_id", sa.Text, nullable=True),
-    Column("labels", JsonText, nullable=False, server_default="[]"),  # JSON
+    Column("labels", Labels, nullable=False, server_default=""),
 )
 
 external_runs = Table(

@@ -25,7 +25,6 @@ from orchestrator.store.tables import (
     events,
     experiments,
     is_deleted,
-    labels,
     observations,
     outbox,
     removed,
@@ -140,7 +139,6 @@ def remove_experiment(database: Database, experiment_id: str) -> bool:
         number = connection.execute(query).scalar_one_or_none()
         if number is None:
             return False
-        connection.execute(sa.delete(labels).where(labels.c.experiment_number == number))
         connection.execute(sa.delete(outbox).where(outbox.c.experiment_id == experiment_id))
         of_it = sa.select(webhooks.c.id).where(webhooks.c.experiment_id == experiment_id)
         messages = (webhook_messages.c.experiment_id == experiment_id) | webhook_messages.c.webhook_id.in_(of_it)

@@ -29,7 +29,6 @@ from orchestrator.store.tables import (
     chunks,
     experiments,
     external_chunks,
-    external_experiments,
     metadata,
     observations,
     results,
@@ -112,9 +111,7 @@ CONTENTS: dict[sa.Column[Any], tuple[str, Reader]] = {
     external_run_rows.c.state: ("state", lambda row: external_runs.read_state(row["state"])),
 }
 """The readers of columns whose content is more than their types say."""
-JSON_KINDS = {external_experiments.c.labels: external_runs.LABELS} | {
-    external_run_rows.c[name]: kind for name, kind in external_runs.STORED.items()
-}
+JSON_KINDS = {external_run_rows.c[name]: kind for name, kind in external_runs.STORED.items()}
 """The types of columns of JSON; one that is neither here nor above is read as any JSON."""
 
 

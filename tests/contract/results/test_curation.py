@@ -23,7 +23,7 @@ from orchestrator.retention.removal import remove_deleted
 from orchestrator.store.admin import deletion
 from orchestrator.store.admin.maintenance import faults
 from orchestrator.store.outgoing.exports import ExportOutbox
-from orchestrator.store.tables import experiments, labels, metadata, removed, runs
+from orchestrator.store.tables import experiments, metadata, removed, runs
 from tests.contract.conftest import Store
 from tests.contract.queue.test_races import together
 from tests.factories.external_runs import batch as told_lines
@@ -445,5 +445,4 @@ def test_the_tables_of_this_file_are_all_emptied_by_a_removal() -> None:
         if key.column.table in (runs, metadata.tables["attempts"]) and table is not runs
     }
     assert referring == set(deletion.RUN_TABLES)
-    assert {key.column.table for key in labels.foreign_keys} == {experiments}
     assert not removed.foreign_keys

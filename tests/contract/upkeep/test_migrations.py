@@ -118,8 +118,9 @@ def parts(sql: str) -> list[str]:
     return [head, *listed]
 
 
-def test_what_a_former_database_had_of_campaigns_and_endings_is_kept(empty: Database) -> None:
-    """Ledgers are in the notes of their experiments, which grow no more; ends that webhooks hear of, in the outbox."""
+def test_what_a_former_database_had_of_campaigns_endings_and_labels_is_kept(empty: Database) -> None:
+    """Ledgers are in the notes of their experiments, which grow no more; ends that webhooks hear of, in the outbox;
+    labels beside their experiments."""
     make_former(empty)
     experiments = "INSERT INTO experiments (number, id, name, kind, spec, spec_hash, created_at, growing, news, note)"
     rows = [
@@ -129,6 +130,11 @@ def test_what_a_former_database_had_of_campaigns_and_endings_is_kept(empty: Data
         "INSERT INTO campaign_experiments VALUES (1, 2, 0, '{}', 1)",
         "INSERT INTO outbox (kind, experiment_id, created_at, available_at, tries)"
         " VALUES ('experiment_submitted', 'other', 1.0, 3.0, 2)",
+        "INSERT INTO labels VALUES (2, 'tiny'), (2, 'Paper')",
+        *(
+            f"INSERT INTO external_experiments VALUES ({number}, 'x{number}', 'x{number}', 1.0, NULL, '{labels}')"
+            for number, labels in ((1, '["mine", "\\u00c4hre"]'), (2, "[]"), (3, "damaged"))
+        ),
         *(f"INSERT INTO webhook_endings VALUES ({id}, '{name}', 1.5)" for id, name in ((1, "other"), (2, "removed"))),
     ]
     for entry, rank in ((1, None), (2, 1), (3, 2)):
@@ -142,10 +148,13 @@ def test_what_a_former_database_had_of_campaigns_and_endings_is_kept(empty: Data
         experiment_rows = connection.exec_driver_sql(
             "SELECT growing, news, note, noted_at FROM experiments ORDER BY number"
         ).all()
+        tables = (metadata.tables["experiments"], metadata.tables["external_experiments"])
+        labels = [connection.scalars(sa.select(table.c.labels).order_by(table.c.number)).all() for table in tables]
         columns = "kind, experiment_id, created_at, available_at, tries"
         entries = connection.exec_driver_sql(f"SELECT {columns} FROM outbox ORDER BY id").all()
     note = 'mine\n\nTry 2 of campaign old (c1):\n\n    {"gain":0.02}\n    {"number": 3, "place": 2}'
     assert [tuple(row) for row in experiment_rows] == [(False, -4, note, 1.0), (True, 4, None, None)]
+    assert labels == [[(), ("Paper", "tiny")], [("mine", "Ähre"), (), ()]]
     assert [tuple(row) for row in entries] == [
         ("experiment_submitted", "other", 1.0, 3.0, 2),
         ("experiment_ended", "other", 1.5, 1.5, 0),
