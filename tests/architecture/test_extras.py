@@ -1,5 +1,7 @@
-"""A host has what its part of the bench needs and no more: the client, the api, a worker, the dispatcher."""
+"""A host has what its part of the bench needs and no more: the client, the api, a worker, the dispatcher; and packages
+of this checkout, all of which are distributed."""
 
+import importlib
 import os
 import socket
 import subprocess
@@ -7,13 +9,14 @@ import tomllib
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import httpx2
 import pytest
 from packaging.requirements import Requirement
+from setuptools import find_packages
 
-from tests.architecture.tree import PACKAGES, REPOSITORY
+from tests.architecture.tree import PACKAGES, REPOSITORY, product_files
 from tests.factories.environments import link_distributions, run, variables
 from tests.factories.waiting import until
 
@@ -161,3 +164,18 @@ def test_all_is_every_part():
     assert {Requirement(line).name for line in requirements("all")} == {
         Requirement(line).name for line in requirements("api", "worker", "orchestrator")
     }
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_is_this_checkouts(package: str):
+    module = importlib.import_module(package)
+    assert module.__file__ is not None
+    assert Path(module.__file__).resolve() == REPOSITORY / package / "__init__.py"
+
+
+def test_every_package_is_in_the_distribution():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    packaged = set(find_packages(str(REPOSITORY), include=project["tool"]["setuptools"]["packages"]["find"]["include"]))
+    folders = {".".join(PurePosixPath(path).parent.parts) for path in product_files() if path.split("/")[0] in PACKAGES}
+    assert folders - packaged == set()
+    assert packaged - folders == set()

@@ -66,3 +66,10 @@ def test_a_start_loads_only_what_every_call_needs(start, left_out, tmp_path):
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
     )
     assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", [])
+
+
+def test_sqlalchemy_is_whole_before_a_thread_loads_mlflow() -> None:
+    """While MLflow's import has `sqlalchemy.orm` half loaded, a query in any other thread would fail."""
+    script = "import sys, orchestrator.export.exporter; "
+    script += "assert 'sqlalchemy.orm' in sys.modules and 'mlflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,11 +1,15 @@
-"""The site of the documents: every page has its place in the navigation, and all of them stay within their budget of
-words. `make check` builds it, where a link or an anchor that leads nowhere is an error."""
+"""The site of the documents: every page has its place in the navigation, all of them stay within their budget of
+words, and docs/reference is what the code says today. `make check` builds it, where a link or an anchor that leads
+nowhere is an error."""
 
 import tomllib
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
+import pytest
+
+from api import reference_pages
 from tests.architecture.tree import REPOSITORY
 
 SITE = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
@@ -43,3 +47,21 @@ def test_every_page_has_one_place_in_the_navigation() -> None:
 def test_the_pages_are_within_their_budget_of_words() -> None:
     texts = [(REPOSITORY / "docs" / page).read_text(encoding="utf-8") for page in pages()]
     assert sum(len(text.split()) for text in texts) <= MOST_WORDS
+
+
+FOLDER = REPOSITORY / "docs" / "reference"
+NAMES = ["../settings.md", *sorted(path.name for path in FOLDER.iterdir())]
+
+
+@pytest.fixture(scope="module")
+def written() -> dict[str, str]:
+    return reference_pages.pages()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_as_the_code_has_it(name: str, written: dict[str, str]):
+    assert (FOLDER / name).read_text() == written[name], "run `python -m api.reference_pages docs/reference`"
+
+
+def test_every_page_has_its_file(written: dict[str, str]):
+    assert sorted(written) == NAMES

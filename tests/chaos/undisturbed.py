@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.records import RunRecord
-from tests.factories.reporters import MemoryReporter
+from tests.factories.reporters import reported
 from worker.records.result import Point, Result
-from worker.run import Folders, run
+from worker.run import Folders
 
 PointValues = tuple[int, int, float | None, float | None, float | None, float | None]
 
@@ -40,8 +40,8 @@ def undisturbed_courses(runs: Iterable[RunRecord], folder: Path, datasets: Path)
         assert record.spec is not None, f"the specification of {record.id} is damaged"
         name = record.spec.content_hash()
         if name not in course_by_hash:
-            reporter = MemoryReporter()
-            result = run(record.spec, reporter, Folders(run_folder=folder / name, dataset_folder=datasets))
+            folders = Folders(run_folder=folder / name, dataset_folder=datasets)
+            reporter, result = reported(record.spec, folders)
             course_by_hash[name] = course_of(reporter.points, result)
         courses[record.id] = course_by_hash[name]
     return courses

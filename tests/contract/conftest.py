@@ -1,7 +1,6 @@
 """The store's two databases: every contract test of the store runs on SQLite and on PostgreSQL."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
-from tests.factories.stores import PostgresqlServer, claim, comparison_spec, sqlite_database
+from tests.factories.stores import DATABASES, claim, comparison_spec, requested_database
 
 POLICY = LeasePolicy(ttl_seconds=30, heartbeat_seconds=5, max_failures=3, backoff_seconds=4, cancel_grace_seconds=20)
 
@@ -67,15 +66,11 @@ def open_store(database: Database) -> Store:
     return store
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A fresh, migrated database of either kind."""
-    with ExitStack() as stack:
-        if request.param == "postgresql":
-            server: PostgresqlServer = request.getfixturevalue("postgresql")
-            yield stack.enter_context(server.database())
-        else:
-            yield stack.enter_context(sqlite_database(tmp_path))
+    with requested_database(request, tmp_path) as database:
+        yield database
 
 
 @pytest.fixture

@@ -3,10 +3,13 @@
 import os
 import signal
 from collections.abc import Iterable
+from typing import Any
 
 from worker.records.protocol import CheckpointNotice, Command, LastWord
 from worker.records.result import Observation, Point, Result, TextSamples
 from worker.reporting.reporter import Reporter, valid_reports
+from worker.run import Folders, run
+from worker.spec.run import RunSpec
 
 
 class MemoryReporter(Reporter):
@@ -65,6 +68,12 @@ class StoppingReporter(MemoryReporter):
             os.kill(os.getpid(), signal.SIGTERM)
         else:
             self.next_command = self.wanted
+
+
+def reported(spec: RunSpec, folders: Folders, **options: Any) -> tuple[MemoryReporter, Result]:
+    """A run from its beginning to its end: all that it told, and its result."""
+    reporter = MemoryReporter()
+    return reporter, run(spec, reporter, folders, **options)
 
 
 def losses(points: Iterable[Point]) -> list[tuple[int, float | None, float | None, float | None, float | None]]:

@@ -1,11 +1,17 @@
 """Scaling experiments in memory: specifications, and runs whose losses a test chooses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from orchestrator.analysis.cells import comparisons
+from orchestrator.analysis.laws.fit import fit_experiments
+from orchestrator.analysis.laws.records import FitReport
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import ExperimentRecord, RunRecord
 from tests.factories.comparison import Outcome, experiment_record, run_record
+from tests.factories.stores import result
+from worker.catalog import presets
+from worker.catalog.presets import parameter_count
 
 MODELS = ("gpt2-nano", "gpt2-micro", "gpt2-tiny")
 
@@ -51,3 +57,25 @@ def scaling_records(
         for index, run in enumerate(spec.first_runs())
     )
     return experiment_record(spec, len(runs)), runs
+
+
+def law_report(
+    exponent: float,
+    *,
+    models: Sequence[str] = MODELS,
+    seeds: Sequence[int] = (1, 2),
+    predict: Sequence[tuple[int, int | None]] = (),
+    label: str | None = None,
+) -> FitReport:
+    """The laws of AdamW and AdaPM, called `label`, whose losses follow a power law, or none if the exponent is zero."""
+    candidates: list[dict[str, Any]] = [{"optimizer": name, "learning_rates": [0.004]} for name in ("adamw", "adapm")]
+    candidates[1] |= {"label": label} if label else {}
+    spec = scaling_spec(sizes=[{"model": model} for model in models], seeds=list(seeds), candidates=candidates)
+
+    def outcome(name: str, _lr: float, seed: int, model: str, _steps: int) -> Outcome:
+        size = parameter_count(presets.preset(model))
+        wobble = 0.0 if exponent else 0.05 * (model == "gpt2-micro")
+        loss = 9 * size**-exponent * (1 + 1e-3 * seed + wobble) + 0.1 * (name != "adamw")
+        return result(final_val_loss=loss).model_copy(update={"parameters": size, "tokens": 10_240})
+
+    return fit_experiments(comparisons(*scaling_records(spec, outcome)), predict=list(predict), draws=100)

@@ -30,6 +30,7 @@ from worker.records.protocol import PointsBatch
 from worker.records.result import Environment, MemoryBreakdown, PeakMemory, Point, Result, Verdict
 from worker.spec.run import Budget, Resources, Workload
 
+DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
 PR_SET_PDEATHSIG = 1
 """The number of linux/prctl.h."""
 
@@ -135,6 +136,18 @@ def sqlite_database(folder: Path) -> Iterator[Database]:
         path.write_bytes(_migrated())
     with closing(Database(f"sqlite:///{path}")) as database:
         yield database
+
+
+@contextmanager
+def requested_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[Database]:
+    """Yield a migrated database of the kind that is the fixture's parameter: one of `DATABASES`."""
+    if request.param == "postgresql":
+        server: PostgresqlServer = request.getfixturevalue("postgresql")
+        with server.database() as database:
+            yield database
+    else:
+        with sqlite_database(folder) as database:
+            yield database
 
 
 @cache

@@ -20,13 +20,12 @@ from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.registry import read_spec
 from orchestrator.services.composition import Services
-from orchestrator.store.queue import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
 from tests.factories.playing import PlayedRun, Player
 from tests.factories.scaling import scaling_fields
 from tests.factories.serving import open_services, running
-from tests.factories.sweep import add_trial, sweep_spec
+from tests.factories.sweep import add_trials, sweep_spec
 from tests.integration.api_service import comparison_fields
 from worker.reporting.log import log_path
 from worker.schema import canonical_json
@@ -83,9 +82,7 @@ def furnish(services: Services, player: Player, key_id: str) -> dict[str, dict[s
     services.experiments.delete(clone_id)
     sweep = sweep_spec()
     sweep_id = services.experiments.submit(sweep, by=key_id).experiment.id
-    for number in range(4):
-        add_trial(services.database, sweep_id, sweep, number)
-    trials.close(services.database, sweep_id)
+    add_trials(services.database, sweep_id, sweep)
     player.finish()
     experiment_path = "/v1/experiments/{experiment_id}"
     return {

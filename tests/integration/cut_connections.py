@@ -21,6 +21,8 @@ class Relay:
         self._pairs: list[socket.socket] = []
         self.lets_through = True
         """Without it new connections are cut at once."""
+        self.lost_answers = 0
+        """So many answers of the service are cut off before a byte of them is there."""
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -47,12 +49,15 @@ class Relay:
                     continue
                 target_socket = socket.create_connection((self._target[0], int(self._target[1])))
                 self._pairs += [caller_socket, target_socket]
-                threading.Thread(target=self._pump, args=(caller_socket, target_socket), daemon=True).start()
-                threading.Thread(target=self._pump, args=(target_socket, caller_socket), daemon=True).start()
+                threading.Thread(target=self._pump, args=(caller_socket, target_socket, False), daemon=True).start()
+                threading.Thread(target=self._pump, args=(target_socket, caller_socket, True), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
         with contextlib.suppress(OSError):
             while piece := source.recv(65_536):
+                if is_answer and self.lost_answers:
+                    self.lost_answers -= 1
+                    self.cut()
                 sink.sendall(piece)
             sink.shutdown(socket.SHUT_WR)
 

@@ -33,15 +33,6 @@ def test_a_small_experiment_takes_turns_with_a_large_one(store: Store) -> None:
     assert started(store, 7) == ["large10", "small0", "large11", "small1", "large12", "small2", "large13"]
 
 
-def test_a_retry_keeps_its_turn_before_an_experiment_that_came_later(store: Store) -> None:
-    submit(store, "old", 2)
-    leases = store.claim(cpus=9, gpus=0, limit=9)
-    submit(store, "new", 3)
-    store.queue.interrupt_all()
-    assert len(leases) == 2
-    assert started(store, 9) == ["old0", "old1", "new0", "new1", "new2"]
-
-
 def test_a_waiting_run_knows_its_place_in_the_order_in_which_runs_are_claimed(store: Store) -> None:
     submit(store, "usual", 3)
     submit(store, "urgent", 2, priority=1)
@@ -87,10 +78,3 @@ def test_what_does_not_wait_has_no_place(store: Store) -> None:
     assert store.runs.queue_position(waiting) == QueuePosition(position=None, waiting=0, starts_in_seconds=None)
     with pytest.raises(NotFoundError, match="there is no run"):
         store.runs.queue_position("nothing")
-
-
-def test_priority_goes_before_turns(store: Store) -> None:
-    submit(store, "low", 2, priority=-5)
-    submit(store, "usual", 2)
-    submit(store, "urgent", 2, priority=10)
-    assert started(store, 9) == ["urgent0", "urgent1", "usual0", "usual1", "low0", "low1"]

@@ -11,7 +11,6 @@ from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.outgoing.messages import Messages
 from orchestrator.store.outgoing.webhooks import Webhooks
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
-from orchestrator.store.queue.completion import ROOM_SECONDS
 from orchestrator.store.queue.queue import MOST_NODES_LOST
 from orchestrator.store.tables import attempts
 from orchestrator.webhooks.policy import WebhookPolicy
@@ -206,18 +205,6 @@ def test_a_wrong_run_attempt_or_token_looks_like_a_lost_lease(store: Store) -> N
         assert everything(store, run_id) == state, name
 
 
-def test_a_heartbeat_extends_the_lease_and_keeps_the_progress(store: Store) -> None:
-    (run_id,) = store.submit(seeds=(1,))
-    lease = store.start()
-    for step in range(1, 5):
-        store.pass_time(POLICY.ttl_seconds * 0.9)
-        reply = store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=step, device_seconds=step * 10.0))
-        assert reply.command is Command.CONTINUE
-    assert store.queue.reap() == ()
-    run = store.runs.get(run_id)
-    assert (run.status, run.step, run.device_seconds) == (RunStatus.RUNNING, 4, 40.0)
-
-
 def test_what_an_attempt_tells_of_itself_stays_with_it(store: Store) -> None:
     (run_id,) = store.submit(seeds=(1,))
     lease = store.start()
@@ -226,17 +213,6 @@ def test_what_an_attempt_tells_of_itself_stays_with_it(store: Store) -> None:
     store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=2, note="went on from step 1: a reason"))
     store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=3))
     assert store.runs.attempts(run_id)[0].note == "went on from step 1: a reason"
-
-
-def test_a_full_disk_of_a_worker_is_not_held_against_the_run(store: Store) -> None:
-    """However often: it waits for somebody to make room."""
-    (run_id,) = store.submit(seeds=(1,))
-    for attempt in range(1, 6):
-        lease = store.start()
-        store.attempts.finish(run_id, attempt, lease.token, failure(FailureKind.STORAGE_FULL))
-        assert status(store, run_id) is RunStatus.QUEUED
-        assert store.claim(cpus=1, limit=1) == ()
-        store.pass_time(ROOM_SECONDS + 1)
 
 
 def test_silence_loses_the_lease_and_the_run_is_tried_again_until_attempts_are_used_up(store: Store) -> None:

@@ -9,11 +9,11 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import RunRecord
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue import trials
-from orchestrator.sweeps.trials import planned_parameters, trial_run
+from orchestrator.sweeps.trials import trial_run
 from tests.contract.conftest import Store
 from tests.contract.queue.test_races import ROUNDS, together
 from tests.factories.stores import result
-from tests.factories.sweep import sweep_spec
+from tests.factories.sweep import add_trial, sweep_spec
 from worker.records.protocol import Command, Heartbeat, PointsBatch
 from worker.records.result import Point, Verdict
 
@@ -25,9 +25,7 @@ def begun(store: Store, spec: SweepSpec = ASHA) -> str:
 
 
 def add(store: Store, sweep_id: str, number: int, spec: SweepSpec = ASHA) -> str | None:
-    parameters = planned_parameters(spec, number)
-    assert parameters is not None
-    return trials.add(store.database, sweep_id, spec, number, trial_run(spec, number, parameters))
+    return add_trial(store.database, sweep_id, spec, number)
 
 
 def tell(store: Store, lease: Lease, losses: dict[int, float]) -> None:

@@ -52,20 +52,12 @@ def loss(lease: Lease) -> float:
     return 2.3 + 0.1 * abs(math.log2(lease.spec.optimizer.lr / 2e-3))
 
 
-def begin(store: Store, count: int) -> tuple[Lease, ...]:
-    """Claim so many runs, after a look at what follows, and greet for each."""
-    leases = store.claim(cpus=count, gpus=0, limit=count)
-    for lease in leases:
-        store.attempts.hello(lease.run_id, lease.attempt, lease.token)
-    return leases
-
-
 def finish(store: Store, lease: Lease) -> None:
     store.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss(lease)))
 
 
 def finish_all(store: Store, count: int) -> None:
-    for lease in begin(store, count):
+    for lease in store.start_next(count):
         finish(store, lease)
 
 
@@ -80,7 +72,7 @@ def cells_of(records: tuple[RunRecord, ...]) -> list[tuple[str, float, int]]:
 def test_a_tuned_comparison_begins_with_trials_and_goes_on_with_the_settings_found(store: Store) -> None:
     experiment = store.experiments.submit(tuned(optimizers=("adamw", "adapm"))).experiment
     assert (experiment.counts.total, experiment.counts.growing) == (6, True)
-    for lease in begin(store, 6):
+    for lease in store.start_next(6):
         store.follow()
         assert store.experiments.get(experiment.id).counts.growing
         finish(store, lease)
@@ -100,7 +92,7 @@ def test_a_tuned_comparison_begins_with_trials_and_goes_on_with_the_settings_fou
 def test_a_trial_follows_from_those_before_it_and_the_planned_figures_never_fall(store: Store) -> None:
     experiment = store.experiments.submit(tuned(trials=5)).experiment
     planned, shares, totals = {experiment.runs_planned()}, [0.0], {experiment.progress.steps_total}
-    while leases := begin(store, 9):
+    while leases := store.start_next(9):
         for lease in leases:
             finish(store, lease)
             now = store.experiments.get(experiment.id)
@@ -141,7 +133,7 @@ def test_whoever_comes_late_with_old_news_adds_nothing(store: Store) -> None:
     """Meanwhile another one followed it, and as many runs have ended again: their news is not lost either."""
     spec = tuned(trials=5)
     experiment = store.experiments.submit(spec).experiment
-    first, second, third = begin(store, 3)
+    first, second, third = store.start_next(3)
     finish(store, first)
     finish(store, second)
     store.follow()
@@ -160,7 +152,7 @@ def test_a_run_that_ends_while_its_experiment_is_followed_is_not_forgotten(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = store.experiments.submit(tuned()).experiment
-    *ended, last = begin(store, 3)
+    *ended, last = store.start_next(3)
     for lease in ended:
         finish(store, lease)
     follow_up_runs = ComparisonSpec.follow_up_runs
@@ -182,7 +174,7 @@ def test_what_goes_wrong_with_one_experiment_stops_no_other_and_is_tried_again(
 ) -> None:
     broken = store.experiments.submit(tuned(trials=4)).experiment.id
     whole = store.experiments.submit(tuned()).experiment.id
-    leases = begin(store, 6)
+    leases = store.start_next(6)
     for lease in leases[:2] + leases[3:]:
         finish(store, lease)
     follow_ups, tries = FollowUps(store.database), []
@@ -310,7 +302,7 @@ def test_a_tuned_scaling_experiment_goes_on_cell_by_cell(store: Store) -> None:
     experiment = store.experiments.submit(scaled()).experiment
     assert experiment.counts.growing
     assert experiment.runs_planned() == 15
-    leases = begin(store, 9)
+    leases = store.start_next(9)
     assert len(leases) == 9
     for lease in (*leases[:3], *leases[:3]):
         finish(store, lease)
@@ -319,7 +311,7 @@ def test_a_tuned_scaling_experiment_goes_on_cell_by_cell(store: Store) -> None:
     nano = [("gpt2-nano", 2e-3, 1), ("gpt2-nano", 2e-3, 2)]
     assert cells == nano
     assert store.experiments.get(experiment.id).counts.growing
-    while next_leases := (*leases[3:], *begin(store, 9)):
+    while next_leases := (*leases[3:], *store.start_next(9)):
         leases = leases[:3]
         for lease in next_leases:
             finish(store, lease)
@@ -348,7 +340,7 @@ def test_a_cancelled_tuning_that_is_retried_goes_on(store: Store) -> None:
 def test_what_follows_in_a_paused_experiment_waits_for_its_resume(store: Store) -> None:
     """The last trial ends although it was asked to pause: what is done is done, and nothing new begins."""
     experiment = store.experiments.submit(tuned()).experiment
-    leases = begin(store, 3)
+    leases = store.start_next(3)
     store.experiments.apply(experiment.id, RunAction.PAUSE)
     for lease in leases:
         finish(store, lease)
@@ -371,12 +363,12 @@ def test_a_pause_is_forgotten_by_what_ends_it(store: Store, action: RunAction) -
     if action is RunAction.CANCEL:
         store.experiments.apply(experiment.id, RunAction.RETRY)
     finish_all(store, 3)
-    assert len(begin(store, 2)) == 2
+    assert len(store.start_next(2)) == 2
 
 
 def test_retrying_one_run_of_a_cancelled_tuning_revives_its_candidate_alone(store: Store) -> None:
     experiment = store.experiments.submit(tuned(optimizers=("adamw", "adapm"))).experiment
-    for lease in begin(store, 6):
+    for lease in store.start_next(6):
         if lease.spec.optimizer.lr != 4e-3:
             finish(store, lease)
     store.experiments.apply(experiment.id, RunAction.CANCEL)
@@ -417,7 +409,7 @@ def grid_of_earlier_version(spec: dict[str, Any]) -> None:
 def test_an_experiment_of_an_earlier_version_in_the_middle_of_its_grid_goes_on_and_ends(store: Store) -> None:
     spec = comparison_spec(learning_rates=RATES, seeds=(1, 2), tuning=Tuning(seeds=(0,)))
     experiment = store.experiments.submit(spec, "once").experiment
-    leases = begin(store, 3)
+    leases = store.start_next(3)
     finish(store, leases[0])
     write_as_earlier_version(store, experiment.id, grid_of_earlier_version)
     read = store.experiments.get(experiment.id)
@@ -426,7 +418,7 @@ def test_an_experiment_of_an_earlier_version_in_the_middle_of_its_grid_goes_on_a
     assert not store.experiments.submit(read.spec, "once").created
     for lease in leases[1:]:
         finish(store, lease)
-    while next_leases := begin(store, 9):
+    while next_leases := store.start_next(9):
         for lease in next_leases:
             finish(store, lease)
     ended = store.experiments.get(experiment.id)
@@ -445,7 +437,7 @@ def test_an_experiment_of_an_earlier_version_that_ended_keeps_its_verdict_at_the
     experiment = store.experiments.submit(spec).experiment
     finish_all(store, 6)
     store.follow()
-    for lease in begin(store, 8):
+    for lease in store.start_next(8):
         finish_at(store, lease, -0.25)
     before = store.analysis.compare(experiment.id)
     write_as_earlier_version(store, experiment.id, grid_of_earlier_version)
@@ -483,7 +475,7 @@ def test_seeds_are_added_until_a_verdict_is_there(store: Store) -> None:
     experiment = store.experiments.submit(looked_at()).experiment
     assert (experiment.counts.total, experiment.counts.growing, experiment.runs_planned()) == (6, True, 12)
     looks = 0
-    while leases := begin(store, 9):
+    while leases := store.start_next(9):
         looks += 1
         assert store.experiments.get(experiment.id).runs_planned() == 12
         for lease in leases:
@@ -504,7 +496,7 @@ def test_seeds_are_added_until_a_verdict_is_there(store: Store) -> None:
 
 def test_a_tuned_comparison_looks_at_its_judged_runs(store: Store) -> None:
     experiment = store.experiments.submit(looked_at(tuning=Tuning(seeds=(0,), trials=3))).experiment
-    while leases := begin(store, 9):
+    while leases := store.start_next(9):
         for lease in leases:
             finish_at(store, lease, -3.0)
     ended = store.experiments.get(experiment.id).counts

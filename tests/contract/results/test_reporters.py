@@ -1,4 +1,4 @@
-"""Promises of every reporter to any listener: one suite over files and the service."""
+"""Promises of every reporter to any listener, one suite over files and the service; and what the files are."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from pydantic import ValidationError
 
-from tests.factories.record import made_result
 from tests.factories.specification import made_spec
+from tests.factories.stores import result
 from tests.fakes.attempt_service import TOKEN, AttemptService
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment, CheckpointNotice, Command, Failure, FailureKind, Stopped
-from worker.records.result import Observation, Point, Record
+from worker.records.result import Observation, Point, Record, Result
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
 from worker.reporting.reporter import FileReporter, Reporter, read_reports
@@ -49,7 +50,7 @@ class FileListener:
 
     def ending(self) -> Record | None:
         if (self.folder / "result.json").exists():
-            return type(made_result()).model_validate_json((self.folder / "result.json").read_bytes())
+            return Result.model_validate_json((self.folder / "result.json").read_bytes())
         text = (self.folder / "ending.json").read_bytes()
         return (Stopped if b"command" in text else Failure).model_validate_json(text)
 
@@ -115,10 +116,10 @@ def test_points_and_result_arrive_whole_and_in_order(listener: Listener) -> None
     reporter.begin(None)
     for step in range(50):
         reporter.point(point(step))
-    reporter.finish(made_result())
+    reporter.finish(result())
 
     assert listener.points() == [point(step) for step in range(50)]
-    assert listener.ending() == made_result()
+    assert listener.ending() == result()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_a_later_attempt_replaces_what_an_earlier_one_took_beyond_its_checkpoint
     resumed_at = -1 if after_step is None else after_step
     for step in range(resumed_at + 1, 8):
         second.point(point(step, loss=2.0))
-    second.finish(made_result())
+    second.finish(result())
 
     assert listener.points() == [point(step, loss=1.0 if step <= resumed_at else 2.0) for step in range(8)]
 
@@ -182,7 +183,7 @@ def test_observations_arrive_with_their_points_and_are_replaced_like_them(
     for step in range(resumed_at + 1, 6):
         second.observe(seen(step, norm=2.0))
         second.point(point(step))
-    second.finish(made_result())
+    second.finish(result())
 
     assert listener.observations() == [seen(step, norm=1.0 if step <= resumed_at else 2.0) for step in range(1, 6)]
 
@@ -195,3 +196,36 @@ def test_without_a_command_a_run_goes_on_and_checkpoints_may_be_told(listener: L
     reporter.checkpoint(CheckpointNotice(step=1, path="/somewhere", size_bytes=1, sha256="0" * 64))
 
     assert reporter.command() is Command.CONTINUE
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out_and_does_not_spoil_the_next_attempt(tmp_path: Path) -> None:
+    """Half a line at the end is not a point; one in the middle is damage and is said."""
+    first = FileReporter(tmp_path)
+    first.begin(None)
+    first.point(Point(step=0, tokens=0))
+    first.point(Point(step=1, tokens=1))
+    first.persist()
+    file = tmp_path / "points.jsonl"
+    file.write_text(file.read_text()[:-9])
+    assert read_reports(tmp_path, Point) == [Point(step=0, tokens=0)]
+
+    second = FileReporter(tmp_path)
+    second.begin(0)
+    second.point(Point(step=1, tokens=1))
+    second.persist()
+    assert read_reports(tmp_path, Point) == [Point(step=0, tokens=0), Point(step=1, tokens=1)]
+
+    file.write_text("half\n" + file.read_text())
+    with pytest.raises(ValidationError):
+        read_reports(tmp_path, Point)
+
+
+def test_an_older_ending_is_gone_when_a_run_begins_again(tmp_path: Path) -> None:
+    """A folder never says of a running run that it failed."""
+    reporter = FileReporter(tmp_path)
+    reporter.begin(None)
+    reporter.finish(Failure(kind=FailureKind.PROGRAM, message="it broke", device_seconds=1.0))
+    assert (tmp_path / "ending.json").exists()
+
+    FileReporter(tmp_path).begin(None)
+    assert not (tmp_path / "ending.json").exists()

@@ -5,7 +5,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.columns import FIELDS, columns_of
+from orchestrator.columns import FIELDS, WHOLE_NUMBERS, columns_of
 from orchestrator.jobs import AttemptOutcome, Lease
 from orchestrator.store.series import FULL_POINTS, MERGE_BATCHES, decode, encode
 from orchestrator.store.tables import chunks
@@ -14,21 +14,9 @@ from tests.factories.stores import batch, comparison_spec, result
 from worker.records.protocol import PointsBatch
 from worker.records.result import Observation, Point, SampledText, TextSamples
 
-finite = st.floats(allow_nan=False, allow_infinity=False)
-points = st.builds(
-    Point,
-    step=st.integers(0, 2**53),
-    tokens=st.integers(0, 2**53),
-    train_loss=st.none() | finite,
-    val_loss=st.none() | finite,
-    lr=st.none() | finite,
-    grad_norm=st.none() | finite,
-    step_seconds=st.none() | finite,
-    optimizer_seconds=st.none() | finite,
-    host_rss_bytes=st.none() | st.integers(0, 2**53),
-    gpu_utilization=st.none() | finite,
-    gpu_memory_bytes=st.none() | st.integers(0, 2**53),
-)
+finite, whole = st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**53)
+figures = {name: st.none() | (whole if name in WHOLE_NUMBERS else finite) for name in FIELDS}
+points: st.SearchStrategy[Point] = st.builds(Point, **figures | {"step": whole, "tokens": whole})
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.auth.scopes import GUARDED_ROUTES, Access, find_route
 from api.auth.throttle import Throttle
+from api.middleware.admission import AdmissionMiddleware
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.services.composition import Services
 from orchestrator.store.tables import keys
@@ -95,6 +96,8 @@ def test_every_route_is_placed_once(house: House):
     assert {mark for route in GUARDED_ROUTES for mark in route.marks} == {"stream", "heavy", "whole"}
     assert len(placed) == len(set(placed))
     assert routes_of(house.app) == set(placed), "place it in api/auth/scopes.py"
+    layers: list[object] = [layer.cls for layer in house.app.user_middleware]
+    assert AdmissionMiddleware in layers, "which the marks are for"
 
 
 def test_every_operation_of_the_document_is_placed_and_says_what_it_asks_for(house: House):

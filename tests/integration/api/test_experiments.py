@@ -165,14 +165,6 @@ def test_what_does_not_exist_is_404(http, path: str):
     assert problem["detail"].endswith(".") or "none" in problem["detail"]
 
 
-def test_experiments_are_listed_newest_first_page_by_page(http):
-    experiment_ids = [submit(http, name=f"page {number}")["id"] for number in range(3)]
-    first = http.get("/v1/experiments", params={"limit": 2}).json()
-    second = http.get("/v1/experiments", params={"limit": 2, "before": first["next"]}).json()
-    assert [item["id"] for item in first["items"]] == [experiment_ids[2], experiment_ids[1]]
-    assert second["items"][0]["id"] == experiment_ids[0]
-
-
 def test_the_catalog_is_what_specifications_may_name(http):
     optimizers = http.get("/v1/optimizers").json()["items"]
     assert [optimizer["name"] for optimizer in optimizers] == list(catalog.names())

@@ -1,10 +1,7 @@
-"""Reading over the real service: sorted lists, exports and metrics."""
+"""Reading over the real service: sorted lists, exports and metrics; HEAD, which answers as GET does."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from threading import Event, Semaphore
-from typing import Any
 
 import httpx2
 import pyarrow.csv
@@ -12,7 +9,6 @@ import pyarrow.parquet
 import pytest
 
 from api.client.client import Client
-from orchestrator.export.files import write_results
 from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.kinds.comparison import Candidate
 from tests.factories.stores import batch, claim, comparison_spec, result
@@ -101,38 +97,6 @@ def test_an_export_has_every_run_and_every_point(
     assert series["host_rss_bytes"][0] is None or series["host_rss_bytes"][0] == ""
 
 
-def test_many_exports_at_once_hold_up_no_heartbeat(
-    service: Service, leases: tuple[Lease, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever asked for them: two are at work, some wait without a thread, the others are told to come again."""
-    experiment, at_work, may_end = service.runs.get(leases[0].run_id).experiment_id, Semaphore(0), Event()
-
-    def write_slowly(*arguments: Any) -> None:
-        at_work.release()
-        may_end.wait()
-        write_results(*arguments)
-
-    monkeypatch.setattr("orchestrator.export.files.write_results", write_slowly)
-    path = f"/v1/experiments/{experiment}/exports/results.csv"
-    with ThreadPoolExecutor(45) as callers, httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as http:
-        try:
-            futures = [callers.submit(http.get, path) for _ in range(45)]
-            assert at_work.acquire(timeout=60) and at_work.acquire(timeout=60)
-            assert next(as_completed(futures)).result().status_code == 429
-            beat = {"step": 1, "device_seconds": 0.5}
-            token = {"Authorization": f"Bearer {leases[1].token}"}
-            heard = http.post(f"/v1/attempts/{leases[1].run_id}/1/heartbeat", json=beat, headers=token)
-            assert heard.json() == {"command": "continue"}
-            assert http.get("/v1/runs").status_code == 200
-            assert not at_work.acquire(blocking=False)
-        finally:
-            may_end.set()
-        answers = [answer.result() for answer in futures]
-    refused = [answer for answer in answers if answer.status_code != 200]
-    assert {(answer.status_code, answer.headers["Retry-After"]) for answer in refused} == {(429, "2")}
-    assert len(answers) - len(refused) >= 16
-
-
 def test_metrics_tell_the_queue_the_attempts_and_what_was_taken(own_service: Service) -> None:
     _, running = two_runs(own_service)
     body = batch(1, range(4_000, 4_250)).model_dump_json()
@@ -160,3 +124,24 @@ def test_metrics_tell_the_queue_the_attempts_and_what_was_taken(own_service: Ser
         'adapm_bench_request_seconds_count{method="GET",route="/v1/experiments/{experiment_id}/figures/{name}.{form}",'
         'status="404"} 1.0',
     } <= lines
+
+
+SAME = ("Content-Length", "Content-Type", "Cache-Control", "Content-Disposition")
+
+
+def test_head_is_get_without_a_body(http: httpx2.Client, leases: tuple[Lease, ...]) -> None:
+    run_id = leases[0].run_id
+    experiment, run = f"/v1/experiments/{run_id.rpartition('-')[0]}", f"/v1/runs/{run_id}"
+    paths = (
+        *("/v1/experiments", "/v1/runs", "/v1/models", "/v1/openapi.json", experiment, run, f"{run}/points"),
+        *("/", "/queue", experiment.removeprefix("/v1"), "/healthz", "/metrics", "/docs"),
+        *("/v1/experiments/none", "/v1/runs?nonsense=1", "/nowhere", "/runs/none"),
+        *(f"{experiment}/exports/results.{form}" for form in ("csv", "parquet")),
+    )
+    for path in paths:
+        page, head = http.get(path), http.head(path)
+        assert (head.status_code, head.content) == (page.status_code, b""), path
+        if path != "/metrics":  # which has counted meanwhile
+            assert [head.headers.get(name) for name in SAME] == [page.headers.get(name) for name in SAME], path
+    counted = 'adapm_bench_request_seconds_count{method="HEAD",route="/v1/models",status="200"} 1.0'
+    assert counted in http.get("/metrics").text

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -15,9 +14,8 @@ from orchestrator.services.composition import Services
 from orchestrator.store.queue.queue import Queue
 from orchestrator.webhooks.policy import WebhookPolicy
 from tests.factories.openapi import body_examples, operations
-from tests.factories.record import made_result
 from tests.factories.services import make_services
-from tests.factories.stores import PostgresqlServer, claim, comparison_spec, sqlite_database
+from tests.factories.stores import DATABASES, claim, comparison_spec, requested_database, result
 from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
 
 
@@ -38,21 +36,16 @@ def test_no_other_site_may_read(http):
 # NUL, which is text for SQLite and none for PostgreSQL
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(scope="module", params=DATABASES)
 def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[TestClient, Services, Queue]]:
     """The application over each of the two databases; to make its document takes it a second."""
     folder = tmp_path_factory.mktemp("both")
-    with ExitStack() as stack:
-        if request.param == "postgresql":
-            server: PostgresqlServer = request.getfixturevalue("postgresql")
-            database = stack.enter_context(server.database())
-        else:
-            database = stack.enter_context(sqlite_database(folder))
+    with requested_database(request, folder) as database:
         services = make_services(database, folder)
-        client = TestClient(create_app(services, stopping=lambda: True), base_url="http://127.0.0.1")
-        yield stack.enter_context(client), services, Queue(database, LeasePolicy())
+        with TestClient(create_app(services, stopping=lambda: True), base_url="http://127.0.0.1") as client:
+            yield client, services, Queue(database, LeasePolicy())
 
 
 WORKER = "POST /v1/attempts/{run_id}/{attempt}"
@@ -61,7 +54,7 @@ WORKERS: dict[str, list[Any]] = {
     for verb, record in (
         ("heartbeat", Heartbeat(note="a note")),
         ("checkpoint", CheckpointNotice(step=5, path="checkpoints/step-5", size_bytes=10, sha256="5f" * 32)),
-        ("finish", made_result()),
+        ("finish", result()),
         ("stopped", Stopped(command=Command.PAUSE, step=3, device_seconds=4.2)),
         ("fail", Failure(kind=FailureKind.PROGRAM, message="RuntimeError", device_seconds=4.2)),
     )

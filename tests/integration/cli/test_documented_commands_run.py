@@ -21,12 +21,11 @@ from typer.testing import CliRunner
 from api.cli import main
 from api.client import start_run
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.store.queue import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import MadeSource, prepare_made_dataset
 from tests.factories.stores import comparison_spec
-from tests.factories.sweep import add_trial
+from tests.factories.sweep import add_trials
 from tests.integration.api.test_scaling import play
 from tests.integration.api_service import Service, serving
 
@@ -170,9 +169,7 @@ def end_everything(service: Service) -> None:
     for experiment in service.experiments.page():
         if isinstance(spec := experiment.spec, SweepSpec) and not experiment.counts.done():
             by_chance = spec.model_copy(update={"algorithm": "random"})  # TPE would draw them in a process of its own
-            for number in range((spec.trials or 4) * len(spec.candidates)):
-                add_trial(service.database, experiment.id, by_chance, number)
-            trials.close(service.database, experiment.id)
+            add_trials(service.database, experiment.id, by_chance, (spec.trials or 4) * len(spec.candidates))
     play(service)
 
 

@@ -1,11 +1,5 @@
 """The typed client against the real service: records in and out, one readable error, retries that change nothing."""
 
-import re
-import socket
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import date
 from typing import Any
 
@@ -16,44 +10,7 @@ from api.client.client import Client, ClientError, InputError
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.answering import answering
 from tests.integration.api_service import Service, comparison_fields, submitted
-
-
-def message(connection: socket.socket) -> bytes:
-    """Return one whole HTTP message, in however many packets it comes: its head, and the body of its length."""
-    with connection.makefile("rb") as stream:
-        head = b"".join(iter(stream.readline, b"\r\n")) + b"\r\n"
-        length = re.search(rb"(?i)^content-length: (\d+)", head, re.MULTILINE)
-        return head + stream.read(int(length[1]) if length else 0)
-
-
-@contextmanager
-def proxy(url: str, *, cut: int) -> Iterator[str]:
-    """A way to `url` that takes the first `cut` requests, lets the service answer, and cuts the answer off."""
-    host, port = url.removeprefix("http://").split(":")
-    listener = socket.create_server(("127.0.0.1", 0))
-    cuts = iter(range(cut))
-
-    def serve() -> None:
-        while True:
-            try:
-                incoming, _ = listener.accept()
-            except OSError:
-                return
-            with incoming, socket.create_connection((host, int(port))) as outgoing:
-                outgoing.sendall(message(incoming))
-                answer = message(outgoing)
-                if next(cuts, None) is None:
-                    incoming.sendall(answer)
-                    time.sleep(0.1)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(5)
+from tests.integration.cut_connections import relay
 
 
 @pytest.mark.parametrize(
@@ -71,7 +28,8 @@ def test_memory_that_cannot_be_counted_is_refused(client: Client, model: str, fi
 
 def test_a_submission_whose_answer_was_lost_is_sent_again_and_made_once(service: Service):
     experiment_count = len(service.experiments.page(limit=1000))
-    with proxy(service.url, cut=2) as url, Client(url) as client:
+    with relay(service.url) as line, Client(line.url) as client:
+        line.lost_answers = 2
         submission = client.submit(comparison_fields(name="once"))
     assert submission.created is False
     assert len(service.experiments.page(limit=1000)) == experiment_count + 1

@@ -14,13 +14,12 @@ from api.client.client import Client
 from orchestrator.external_runs import LinesBatch
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
-from orchestrator.store.queue import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
 from tests.factories.openapi import operations
 from tests.factories.scaling import scaling_fields
 from tests.factories.serving import Site, served
-from tests.factories.sweep import add_trial, sweep_fields, sweep_spec
+from tests.factories.sweep import add_trials, sweep_fields, sweep_spec
 from tests.integration.api_service import comparison_fields
 from worker.reporting.log import log_path
 
@@ -144,9 +143,7 @@ def scaling_and_sweep(client: Client, site: Site) -> None:
     site.player.finish()
     assert client.cells(law) and client.fit([law])
     sweep, sweep_id = sweep_spec(), client.submit(sweep_fields()).experiment.id
-    for number in range(4):
-        add_trial(site.database, sweep_id, sweep, number)
-    trials.close(site.database, sweep_id)
+    add_trials(site.database, sweep_id, sweep)
     site.player.finish()
     assert client.sweep(sweep_id) and client.sweep_comparison(sweep_id)
     assert client.study(client.studies()[0].name)

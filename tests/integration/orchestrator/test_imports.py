@@ -9,9 +9,13 @@ from typer.testing import CliRunner
 
 from api.cli import main
 from api.client.client import Client
+from api.client.own_runs import MOST_METRICS
+from api.imports.transfer import _metric_groups
 from orchestrator.analysis.estimator import paired_difference
 from orchestrator.analysis.statistics import mean_interval
+from orchestrator.external_runs import MOST_VALUES, MetricSummary
 from orchestrator.records import Conclusion
+from tests.factories.external_runs import external_run
 from tests.integration.api_service import serving
 from tests.sources.study import FILES, SEEDS, loss
 
@@ -158,3 +162,22 @@ def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: st
 )
 def test_what_is_asked_wrongly_is_answered_with_the_way_out(words: tuple[str, ...], fault: str) -> None:
     assert fault in run_import("http://127.0.0.1:9", *words, code=2)
+
+
+def groups(points: dict[str, int]) -> list[list[str]]:
+    run = external_run("muon", 0.1, 1, 2.0)
+    (summary,) = run.metrics.values()
+    metrics: dict[str, MetricSummary] = {
+        name: summary.model_copy(update={"points": count}) for name, count in points.items()
+    }
+    return list(_metric_groups(run.model_copy(update={"metrics": metrics})))
+
+
+def test_the_metrics_of_a_long_run_are_asked_for_in_several_answers() -> None:
+    assert groups({}) == []
+    assert groups({"a": MOST_VALUES, "b": 1, "c": MOST_VALUES - 1, "d": 1}) == [["a"], ["b", "c"], ["d"]]
+    assert [len(names) for names in groups({f"{n}": 1 for n in range(2 * MOST_METRICS + 5)})] == [
+        MOST_METRICS,
+        MOST_METRICS,
+        5,
+    ]

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import wait
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,9 @@ from orchestrator.store.outgoing.messages import DueMessage
 from orchestrator.store.outgoing.webhooks import MOST_OF_A_KEY
 from orchestrator.webhooks.policy import AddressError, WebhookPolicy, WebhookUrlError
 from orchestrator.webhooks.records import DeliveryState, WebhookRecord, WebhookRequest
-from orchestrator.webhooks.signing import KEY_NAME, SigningKey
+from orchestrator.webhooks.signing import KEY_NAME, SigningKey, signed_headers
 from tests.architecture.tree import REPOSITORY
-from tests.factories.stores import PostgresqlServer
+from tests.factories.stores import DATABASES, requested_database
 from tests.factories.sweep import sweep_spec
 from tests.factories.waiting import until
 from tests.integration.api_service import Service, serving, submitted
@@ -46,15 +45,10 @@ def receiver() -> Iterator[Receiver]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(params=DATABASES)
 def service(request: pytest.FixtureRequest, tmp_path: Path, receiver: Receiver) -> Iterator[Service]:
     """Over each of the two databases."""
-    with ExitStack() as stack:
-        database = None
-        if request.param == "postgresql":
-            server: PostgresqlServer = request.getfixturevalue("postgresql")
-            database = stack.enter_context(server.database())
-        running = stack.enter_context(serving(tmp_path, database=database))
+    with requested_database(request, tmp_path) as database, serving(tmp_path, database=database) as running:
         running.webhooks.policy = WebhookPolicy.parse(receiver.url, LOOPBACK)
         yield running
 
@@ -479,3 +473,15 @@ def test_the_documents_receiver_verifies_and_its_message_is_one(service: Service
     assert not namespace["verified"](hook.secret, message.headers | {"webhook-timestamp": "1700000000"}, message.body)
     shown, sent = json.loads(blocks["json"]), json.loads(message.body)
     assert (shown.keys(), shown["data"].keys()) == (sent.keys(), sent["data"].keys())
+
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def test_the_example_of_the_librarys_own_tests_is_signed_alike() -> None:
+    """`sign function should work` of standardwebhooks, whose version 1.1.0 gives the same for it."""
+    assert signed_headers(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}') == {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }

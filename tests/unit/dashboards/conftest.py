@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from orchestrator.kinds.comparison import Candidate
+from orchestrator.records import RunRecord
 from orchestrator.services.composition import Services
 from tests.factories.playing import DEMO, Player
 from tests.factories.serving import application, open_services
@@ -64,3 +65,9 @@ def finished(services: Services, tmp_path: Path, played: tuple[Path, str]) -> st
     with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(tmp_path / "bench.sqlite3")) as target:
         source.backup(target)
     return experiment_id
+
+
+@pytest.fixture
+def runs(services: Services, finished: str) -> list[RunRecord]:
+    """Its runs."""
+    return list(services.runs.page(experiment_id=finished))

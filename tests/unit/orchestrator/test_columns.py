@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.columns import FIELDS, WHOLE_NUMBERS, Array, Columns, buckets, columns_of, merge_attempts, spikes
-from worker.records.result import Point
+from orchestrator.columns import Array, Columns, buckets, merge_attempts, spikes
 
 Report = tuple[int, int, float | None, float | None]
 
@@ -66,9 +65,3 @@ def test_the_rows_of_a_line_include_the_extremes_of_every_metric(losses: list[fl
             assert np.nanmax(rows.column(name)) == np.nanmax(columns.column(name))
     assert rows.step[0] == 0
     assert rows.step[-1] == loss.size - 1
-
-
-def test_every_field_of_a_point_is_a_number_that_a_column_can_hold() -> None:
-    filled = Point.model_validate({name: 3 if name in WHOLE_NUMBERS else 0.5 for name in FIELDS})
-    empty = Point(step=4, tokens=8)
-    assert list(columns_of([filled, empty]).points()) == [filled, empty]

@@ -1,4 +1,4 @@
-"""An attempt from hello to its end, in this process, against a real server."""
+"""An attempt from hello to its end, in this process, against a real server; and SIGTERM as a wish."""
 
 import os
 import signal
@@ -15,6 +15,7 @@ from worker.attempt import execute, failure_kind
 from worker.errors import DataError, TerminatedError
 from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result
+from worker.termination import Termination
 
 
 @pytest.fixture
@@ -134,3 +135,36 @@ def test_a_lost_lease_ends_the_attempt_without_a_word(service: AttemptService) -
 def test_what_may_pass_is_told_from_what_would_meet_the_next_attempt_too(error: Exception, kind: FailureKind) -> None:
     """Disk and memory trouble may pass; nobody is to blame for an interruption; the rest is the program's."""
     assert failure_kind(error) is kind
+
+
+def test_sigterm_is_noted_inside_and_the_former_handler_returns_after() -> None:
+    """The process lives on either way, because the former handler here does nothing."""
+    calls: list[int] = []
+    original = signal.signal(signal.SIGTERM, lambda number, frame: calls.append(number))
+    try:
+        with Termination() as termination:
+            assert not termination.is_requested
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert termination.is_requested
+        assert calls == []
+        with termination:
+            assert termination.is_requested, "a second watch remembers what the first one saw"
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert calls == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, original)
+
+
+def test_outside_the_main_thread_it_stays_out_of_the_way() -> None:
+    """Python would refuse a handler there; a run in a thread still works."""
+    requests: list[bool] = []
+
+    def enter() -> None:
+        with Termination() as termination:
+            requests.append(termination.is_requested)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+
+    assert requests == [False]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
-from tests.factories.reporters import MemoryReporter, StoppingReporter, losses
+from tests.factories.reporters import MemoryReporter, StoppingReporter, losses, reported
 from tests.factories.specification import made_spec
 from worker.data.preparation import ensure_dataset, prepare
 from worker.data.weights import find_weights
@@ -30,9 +30,7 @@ from worker.training.schedule import lr_factor
 @pytest.fixture(scope="module")
 def whole(dataset_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[MemoryReporter, Result]:
     """A run that nothing stopped."""
-    reporter = MemoryReporter()
-    folders = Folders(run_folder=tmp_path_factory.mktemp("whole"), dataset_folder=dataset_folder)
-    return reporter, run(made_spec(), reporter, folders)
+    return reported(made_spec(), Folders(run_folder=tmp_path_factory.mktemp("whole"), dataset_folder=dataset_folder))
 
 
 def test_a_run_reports_every_step_and_its_result_is_complete_and_round_trips(
@@ -84,9 +82,7 @@ def test_a_repeated_run_gives_the_same_losses_to_the_bit_and_another_seed_others
 
 def test_a_learning_rate_far_too_high_is_a_result_with_its_curve(folders: Folders) -> None:
     """`diverged`, a reason in words, the points up to where it happened, and a valid record."""
-    reporter = MemoryReporter()
-
-    result = run(made_spec(lr=1e3), reporter, folders)
+    reporter, result = reported(made_spec(lr=1e3), folders)
 
     assert result.verdict is Verdict.DIVERGED
     assert reporter.result == Result.model_validate_json(result.model_dump_json())
@@ -126,9 +122,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_the_step(
     real = TASKS["pretrain"]
     poisoned = replace(real, task=lambda *arguments: _PoisonedTask(real.task(*arguments), 3, kind))
     monkeypatch.setitem(TASKS, "pretrain", poisoned)
-    reporter = MemoryReporter()
-
-    result = run(made_spec(), reporter, folders)
+    reporter, result = reported(made_spec(), folders)
 
     assert (result.verdict, result.steps, result.final_val_loss) == (Verdict.DIVERGED, 3, None)
     assert "step 4" in result.verdict_reason
@@ -147,9 +141,7 @@ def test_running_out_of_memory_is_a_result(folders: Folders, monkeypatch: pytest
     real = TASKS["pretrain"]
     hungry = replace(real, task=lambda *arguments: Hungry(real.task(*arguments), 2, ""))
     monkeypatch.setitem(TASKS, "pretrain", hungry)
-    reporter = MemoryReporter()
-
-    result = run(made_spec(), reporter, folders)
+    reporter, result = reported(made_spec(), folders)
 
     assert (result.verdict, result.steps, result.final_val_loss) == (Verdict.OUT_OF_MEMORY, 2, None)
     assert "step 2" in result.verdict_reason

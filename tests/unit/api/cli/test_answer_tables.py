@@ -1,4 +1,4 @@
-"""The comparison's table: every figure with its unit and kind, 120 columns, readable in a plain log."""
+"""The comparison's table: every figure with its unit and kind, 120 columns, readable in a plain log; as text, too."""
 
 import io
 
@@ -118,3 +118,14 @@ def test_a_narrow_console_leaves_columns_out_and_squeezes_none(width: int):
     is_narrow = any("not shown in this narrow terminal" in line for line in table)
     assert is_narrow == (width < 120)
     assert any(line.rstrip().endswith("6 finished") for line in table) == (not is_narrow)
+
+
+def test_a_comparison_prints_as_a_table_of_its_candidates() -> None:
+    comparison = made_comparison()
+    head, *lines = str(comparison).splitlines()
+    assert head.split()[:2] == ["candidate", "lr"]
+    assert [line.split()[0] for line in lines] == [row.candidate for row in comparison.rows]
+    better, baseline = lines
+    assert "-0.0505 [-0.0614, -0.0396]  better" in better
+    assert "2.3010 ± 0.0025" in baseline and "–" in baseline
+    assert max(map(len, (head, *lines))) < 200

@@ -86,7 +86,7 @@ def test_nothing_that_is_logged_raises_and_what_is_left_out_is_told_once(
     assert run.left_out == 9 + 6 + 2 + 1 + 1
 
 
-def test_a_run_that_goes_on_counts_its_steps_from_its_last_one(tmp_path: Path) -> None:
+def test_a_run_goes_on_by_its_id_in_a_spool_of_its_own_behind_its_last_step(tmp_path: Path) -> None:
     for points in (5, 3):
         run = start(tmp_path, id="mine")
         for _ in range(points):
@@ -97,9 +97,12 @@ def test_a_run_that_goes_on_counts_its_steps_from_its_last_one(tmp_path: Path) -
     sessions = sorted(map(RunSpool, find(tmp_path)), key=lambda spool: spool.run.started_at)
     steps = [[line.step for line in spool.lines() if line and line.metrics] for spool in sessions]
     assert steps == [[0, 1, 2, 3, 4], [5, 6, 7], [3, 4]]
+    assert {spool.run_id for spool in sessions} == {"mine"} and len({spool.part for spool in sessions}) == 3
     newest = start(tmp_path, id="mine")
     newest.log(val_loss=1.0)
     assert [line.step for line in told(newest) if line] == [5], "behind the newest session's"
+    with pytest.raises(ValueError, match=r"lr=0.5: run mine began with 0.02"):
+        start(tmp_path, id="mine", lr=0.5)
 
 
 @pytest.mark.parametrize(
@@ -172,16 +175,6 @@ def test_threads_that_log_at_once_tear_no_line(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     assert len(told(run)) == 801 and None not in told(run)
-
-
-def test_a_run_goes_on_by_its_id_in_a_spool_of_its_own(tmp_path: Path) -> None:
-    start(tmp_path, id="mine").log(step=1, val_loss=1.0)
-    with start(tmp_path, id="mine") as run:
-        run.log(step=2, val_loss=0.5)
-    spools = [RunSpool(path) for path in find(tmp_path)]
-    assert {spool.run_id for spool in spools} == {"mine"} and len({spool.part for spool in spools}) == 2
-    with pytest.raises(ValueError, match=r"lr=0.5: run mine began with 0.02"):
-        start(tmp_path, id="mine", lr=0.5)
 
 
 def test_a_spool_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:

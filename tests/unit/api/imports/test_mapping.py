@@ -185,12 +185,3 @@ def test_names_are_proposed_in_any_case_and_the_only_validation_loss_is_the_loss
     for names in (("nll/dev", "nll/test"), ("Loss/train",)):
         several = [point for name in names for point in points((0, 1.0), metric=name)]
         assert "val_loss" not in propose_mapping([source_run(sessions=(several,))], {}, {}).fields
-
-
-def test_a_field_is_found_behind_the_path_of_a_tracker() -> None:
-    run = source_run(
-        config={"parameters/optimizer": "muon", "parameters/seed": 3},
-        sessions=(points((0, 1.0), metric="metrics/val_loss"),),
-    )
-    header = mapped(run).header
-    assert (header.candidate, header.seed) == ("muon", 3) and mapped(run).metrics == {"val_loss"}

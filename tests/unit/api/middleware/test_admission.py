@@ -1,9 +1,9 @@
 """Calls by class: what one class asks for holds up no other, and nobody waits in a queue without end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -15,6 +15,7 @@ EXPORT = "GET /v1/experiments/{experiment_id}/exports/{name}"
 LIST = "GET /v1/runs"
 HEARTBEAT = "POST /v1/attempts/{run_id}/{attempt}/heartbeat"
 STREAM = "GET /events"
+pytestmark = pytest.mark.anyio
 
 
 class House:
@@ -54,12 +55,14 @@ class House:
         return asyncio.create_task(called())
 
 
-def play(scene: Callable[[House], Awaitable[None]]) -> None:
-    async def played() -> None:
-        async with asyncio.timeout(30):
-            await scene(House())
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
-    asyncio.run(played())
+
+@pytest.fixture
+async def house() -> House:
+    return House()
 
 
 async def settle() -> None:
@@ -72,45 +75,36 @@ def status(start: Message) -> int:
     return int(start["status"])
 
 
-def test_a_flood_of_exports_holds_up_nothing_else():
-    async def scene(house: House) -> None:
-        exports = [house.call(EXPORT) for _ in range(45)]
-        await settle()
-        assert house.at_work == 2
-        refused = [task.result() for task in exports if task.done()]
-        assert [status(start) for start in refused] == [429] * (45 - 16)
-        assert all((b"retry-after", b"2") in start["headers"] for start in refused)
-        calls = [house.call(route) for route in (LIST, HEARTBEAT, STREAM, "GET /compare", "GET /healthz")]
-        await settle()
-        assert house.at_work == 2 + len(calls)
-        house.may_end.set()
-        assert {status(start) for start in await asyncio.gather(*calls)} == {200}
-        assert sorted(status(start) for start in await asyncio.gather(*exports)) == [200] * 16 + [429] * 29
-        assert status(await house.call(EXPORT)) == 200, "what ended has given its place back"
-
-    play(scene)
+async def test_a_flood_of_exports_holds_up_nothing_else(house: House):
+    exports = [house.call(EXPORT) for _ in range(45)]
+    await settle()
+    assert house.at_work == 2
+    refused = [task.result() for task in exports if task.done()]
+    assert [status(start) for start in refused] == [429] * (45 - 16)
+    assert all((b"retry-after", b"2") in start["headers"] for start in refused)
+    calls = [house.call(route) for route in (LIST, HEARTBEAT, STREAM, "GET /compare", "GET /healthz")]
+    await settle()
+    assert house.at_work == 2 + len(calls)
+    house.may_end.set()
+    assert {status(start) for start in await asyncio.gather(*calls)} == {200}
+    assert sorted(status(start) for start in await asyncio.gather(*exports)) == [200] * 16 + [429] * 29
+    assert status(await house.call(EXPORT)) == 200, "what ended has given its place back"
 
 
-def test_many_callers_together_have_so_many_places():
-    async def scene(house: House) -> None:
-        calls = [house.call(EXPORT, str(caller)) for caller in range(70)]
-        await settle()
-        assert [status(task.result()) for task in calls if task.done()] == [503] * 6
-        house.may_end.set()
-        await asyncio.gather(*calls)
-
-    play(scene)
+async def test_many_callers_together_have_so_many_places(house: House):
+    calls = [house.call(EXPORT, str(caller)) for caller in range(70)]
+    await settle()
+    assert [status(task.result()) for task in calls if task.done()] == [503] * 6
+    house.may_end.set()
+    await asyncio.gather(*calls)
 
 
-def test_workers_are_as_many_as_come():
-    async def scene(house: House) -> None:
-        calls = [house.call(HEARTBEAT) for _ in range(1000)] + [house.call(LIST) for _ in range(100)]
-        await settle()
-        assert house.at_work == 1000 + 8
-        house.may_end.set()
-        assert {status(start) for start in await asyncio.gather(*calls)} == {200}
-
-    play(scene)
+async def test_workers_are_as_many_as_come(house: House):
+    calls = [house.call(HEARTBEAT) for _ in range(1000)] + [house.call(LIST) for _ in range(100)]
+    await settle()
+    assert house.at_work == 1000 + 8
+    house.may_end.set()
+    assert {status(start) for start in await asyncio.gather(*calls)} == {200}
 
 
 def test_every_route_of_a_class_exists():
@@ -122,32 +116,26 @@ def test_every_route_of_a_class_exists():
     assert "GET /v1/external-experiments" in WHOLE, "a sum over all runs"
 
 
-def test_who_leaves_while_it_waits_is_never_served():
-    async def scene(house: House) -> None:
-        departure = asyncio.Event()
-        working = [house.call(EXPORT) for _ in range(2)]
-        await settle()
-        leaving, staying = house.call(EXPORT, left=departure), house.call(EXPORT)
-        await settle()
-        departure.set()
-        assert await leaving is None
-        house.may_end.set()
-        assert {status(start) for start in await asyncio.gather(*working, staying)} == {200}
-        assert house.at_work == 0
-
-    play(scene)
+async def test_who_leaves_while_it_waits_is_never_served(house: House):
+    departure = asyncio.Event()
+    working = [house.call(EXPORT) for _ in range(2)]
+    await settle()
+    leaving, staying = house.call(EXPORT, left=departure), house.call(EXPORT)
+    await settle()
+    departure.set()
+    assert await leaving is None
+    house.may_end.set()
+    assert {status(start) for start in await asyncio.gather(*working, staying)} == {200}
+    assert house.at_work == 0
 
 
-def test_one_that_breaks_off_gives_its_turn_back():
-    async def scene(house: House) -> None:
-        broken = [house.call(EXPORT) for _ in range(2)]
-        await settle()
-        waiting = house.call(EXPORT)
-        await settle()
-        for task in broken:
-            task.cancel()
-        await asyncio.gather(*broken, return_exceptions=True)
-        house.may_end.set()
-        assert status(await waiting) == 200
-
-    play(scene)
+async def test_one_that_breaks_off_gives_its_turn_back(house: House):
+    broken = [house.call(EXPORT) for _ in range(2)]
+    await settle()
+    waiting = house.call(EXPORT)
+    await settle()
+    for task in broken:
+        task.cancel()
+    await asyncio.gather(*broken, return_exceptions=True)
+    house.may_end.set()
+    assert status(await waiting) == 200

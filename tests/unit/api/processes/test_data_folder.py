@@ -1,4 +1,4 @@
-"""A data folder has one service, whatever way the earlier one ended."""
+"""A data folder has one service, whatever way the earlier one ended; that service's port, and its logs' length."""
 
 import os
 import stat
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from api.processes.address import ServiceError, listen
 from api.processes.data_folder import keep_private, lock_data_folder, read_note, remove_note, write_note
+from api.processes.supervisor import rotate
 from orchestrator.errors import DataFolderError
 
 HOLD = (
@@ -78,3 +80,29 @@ def test_note_of_a_dead_service_is_not_believed(tmp_path: Path) -> None:
     assert read_note(tmp_path) is None
     (tmp_path / "service.json").write_text("{")
     assert read_note(tmp_path) is None
+
+
+def test_a_long_log_moves_aside_and_its_writer_goes_on_in_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "api.log"
+    with path.open("a", buffering=1) as writer:
+        for number in range(6):
+            writer.write(f"{number}" * 100 + "\n")
+            rotate(path, most_bytes=50, kept=3)
+        writer.write("new\n")
+    assert path.read_text() == "new\n"
+    digit_by_log = {log.name: log.read_text()[0] for log in tmp_path.glob("api.log.*")}
+    assert digit_by_log == {"api.log.1": "5", "api.log.2": "4", "api.log.3": "3"}
+
+
+def test_a_short_log_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "api.log"
+    path.write_text("short\n")
+    rotate(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["api.log"]
+
+
+def test_a_port_that_is_taken_and_an_address_of_another_machine_are_refused() -> None:
+    with listen("127.0.0.1", 0) as listener, pytest.raises(ServiceError, match="in use; choose another port"):
+        listen("127.0.0.1", listener.getsockname()[1])
+    with pytest.raises(ServiceError, match=r"cannot listen on 192\.0\.2\.1 port 0: [^;]*assign[^;]*; choose"):
+        listen("192.0.2.1", 0)

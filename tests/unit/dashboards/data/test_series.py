@@ -1,7 +1,8 @@
-"""Points become lines without a number being bent."""
+"""Points become lines without a number being bent; an ended attempt's are kept, and a retried run's are not."""
 
 import numpy as np
 
+from dashboards.data.reader import Reader
 from dashboards.data.series import (
     MAX_POINTS,
     Band,
@@ -16,6 +17,8 @@ from dashboards.data.series import (
     thin_band,
 )
 from orchestrator.columns import Columns, columns_of
+from orchestrator.jobs import RunAction
+from tests.factories.playing import DEMO
 from worker.records.result import Point
 
 
@@ -121,3 +124,21 @@ def test_seeds_of_a_long_run_are_drawn_at_the_same_steps_wherever_their_spikes_a
     assert first.steps.size <= MAX_POINTS + 6
     assert first.steps.tolist() == second.steps.tolist()
     assert evenly_spaced_rows(first, 1_000) is first
+
+
+def test_a_retried_run_is_read_anew(services, player):
+    services.experiments.submit(DEMO)
+    first, reader = (
+        player.begin(),
+        Reader(services),
+    )
+    first.report(30)
+    first.break_down("CUDA error: an illegal memory access was encountered")
+    run_id = first.lease.run_id
+    original = reader.series([services.runs.get(run_id)])[0]
+    assert reader.series([services.runs.get(run_id)])[0] is original, "an ended attempt is read once"
+    services.runs.apply(run_id, RunAction.RETRY)
+    while (played_run := player.begin()).lease.run_id != run_id:
+        played_run.finish()
+    played_run.finish()
+    assert reader.series([services.runs.get(run_id)])[0].steps[-1] > original.steps[-1]

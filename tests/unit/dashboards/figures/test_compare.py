@@ -1,16 +1,9 @@
 """Any runs beside each other."""
 
-import pytest
-
 from dashboards.data.any_run import AnyRun
 from dashboards.figures.compare import CompareView, result_rows, run_styles
 from orchestrator.specs.differences import SpecDifferences, differences_of, spec_fields
 from worker.spec.task import RegressionTask
-
-
-@pytest.fixture
-def runs(services, finished):
-    return list(services.runs.page(experiment_id=finished))
 
 
 def differences(runs) -> SpecDifferences:

@@ -3,32 +3,9 @@
 import pytest
 
 from dashboards.figures.laws import law, residuals
-from orchestrator.analysis.cells import comparisons
-from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.statistics import mean_interval
-from tests.factories.scaling import scaling_records, scaling_spec
-from tests.factories.stores import result
-from worker.catalog import presets
-from worker.catalog.presets import parameter_count
-
-MODELS = ("gpt2-nano", "gpt2-micro", "gpt2-tiny")
-
-
-def report(exponent: float, *, models=MODELS, seeds=(1, 2), predict=()) -> FitReport:
-    """The laws of two candidates whose losses follow a power law, or none if the exponent is zero."""
-    spec = scaling_spec(
-        sizes=[{"model": model} for model in models], seeds=list(seeds),
-        candidates=[{"optimizer": name, "learning_rates": [0.004]} for name in ("adamw", "adapm")],
-    )  # fmt: skip
-
-    def outcome(name: str, _lr: float, seed: int, model: str, _steps: int):
-        size = parameter_count(presets.preset(model))
-        wobble = 0.0 if exponent else 0.05 * (model == "gpt2-micro")
-        loss = 9 * size**-exponent * (1 + 1e-3 * seed + wobble) + 0.1 * (name == "adapm")
-        return result(final_val_loss=loss).model_copy(update={"parameters": size, "tokens": 10_240})
-
-    return fit_experiments(comparisons(*scaling_records(spec, outcome)), predict=list(predict), draws=100)
+from tests.factories.scaling import MODELS, law_report
 
 
 def key(fit_report: FitReport) -> str:
@@ -38,30 +15,30 @@ def key(fit_report: FitReport) -> str:
 def test_a_law_says_what_is_drawn_and_nothing_else():
     drawn = ("2 seeds", "law", "predictions")
     for fit_report, expected in (
-        (report(0.08, predict=[(10**7, None)]), (True, True, True)),
-        (report(0.08), (True, True, False)),
-        (report(0.0), (True, False, False)),
-        (report(0.0, seeds=[1]), (False, False, False)),
+        (law_report(0.08, predict=[(10**7, None)]), (True, True, True)),
+        (law_report(0.08), (True, True, False)),
+        (law_report(0.0), (True, False, False)),
+        (law_report(0.0, seeds=[1]), (False, False, False)),
     ):
         assert tuple(word in key(fit_report) for word in drawn) == expected
 
 
 def test_points_have_the_interval_of_their_seeds():
-    fit_report = report(0.08)
+    fit_report = law_report(0.08)
     point = fit_report.fits[0].points[0]
     interval = mean_interval([point.loss / 1.0015 * (1 + 1e-3 * seed) for seed in (1, 2)])
     assert interval is not None and (point.low, point.high) == pytest.approx((interval.low, interval.high))
     drawn = next(trace for trace in law(fit_report, {}, "light")["data"] if trace["mode"] == "markers")
     assert drawn["error_y"]["array"][0] == pytest.approx((point.high or 0.0) - point.loss)
-    traces = law(report(0.08, seeds=[1]), {}, "light")["data"]
+    traces = law(law_report(0.08, seeds=[1]), {}, "light")["data"]
     assert not any("error_y" in trace for trace in traces)
 
 
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (report(0.0), "verdicts"),
-        (report(0.08, models=MODELS[:1]), "1 model size"),
+        (law_report(0.0), "verdicts"),
+        (law_report(0.08, models=MODELS[:1]), "1 model size"),
     ],
 )
 def test_without_a_law_the_residuals_say_why(found, reason):

@@ -16,11 +16,6 @@ from dashboards.palette import ThemeName
 from tests.factories.scaling import scaling_spec
 
 
-@pytest.fixture
-def runs(services, finished):
-    return list(services.runs.page(experiment_id=finished))
-
-
 def panel_figure(reader: Reader, runs, panel: Panel, theme: ThemeName = "light") -> Figure:
     return draw_panel(panel_lines(reader, [AnyRun(record=run) for run in runs], panel, {}), panel, theme)
 

@@ -1,7 +1,9 @@
-"""Tables for papers and spreadsheets: nothing that a user typed becomes a command, and every figure keeps its unit."""
+"""Tables, reports and references for papers: nothing that a user typed becomes a command, and every figure keeps its
+unit."""
 
 import csv
 import io
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dashboards.data.reader import Reader
+from dashboards.files.bibliography import bibtex, reference, references
+from dashboards.files.figures import FigureFiles
 from dashboards.files.publication import (
     MARKDOWN,
     SUFFIXES,
@@ -22,9 +27,13 @@ from dashboards.files.publication import (
     table_csv,
     tex,
 )
+from dashboards.files.report import report
+from optim import catalog
 from orchestrator.analysis.comparison import compare
 from orchestrator.export.cells import FORMULA_STARTS
-from tests.factories.comparison import made_comparison, made_spec, records
+from orchestrator.kinds.comparison import Candidate
+from tests.factories.comparison import experiment_record, made_comparison, made_spec, records
+from tests.factories.playing import DEMO
 from tests.factories.stores import comparison_spec
 
 HOSTILE = r"=1+1 \input{/etc/passwd} & 50% _x_ #1 ^~ <b> |a| `c` $y$ --- ''"
@@ -115,3 +124,45 @@ def test_all_pairs_are_a_table_below_in_markdown() -> None:
     assert "| Pair | Δ | p | Verdict |" in text
     assert "| AdaPM − Lion |" in text.replace("\\", "") and "lower than Lion" in text
     assert "| Pair |" not in markdown(made_comparison())
+
+
+def test_the_answer_is_about_the_candidate_that_is_compared_where_the_baseline_leads(services, player) -> None:
+    candidates = tuple(Candidate(optimizer=name, learning_rates=(4e-3,)) for name in ("adamw", "lion"))
+    spec = DEMO.model_copy(update={"candidates": candidates, "seeds": (1, 2, 3)})
+    experiment = services.experiments.submit(spec).experiment
+    player.finish()
+    reader = Reader(services)
+    assert reader.snapshot(experiment.id).comparison.rows[0].is_baseline, "else there is nothing to show"
+    text = report(FigureFiles(reader), experiment.id, "0.1.0")
+    assert "Lion: " in text and "higher than AdamW" in text
+    assert "AdamW: " not in text.partition("<table")[0]
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_every_optimizer_of_the_catalog_can_be_cited(name: str) -> None:
+    for work in catalog.entry(name).paper.split("; "):
+        entry = reference(work).bibtex()
+        assert re.match(r"@misc\{[a-z0-9.-]+,\n", entry)
+        assert entry.count("{") == entry.count("}")
+        if number := re.search(r"arXiv (\d{4}\.\d{5})", work):
+            assert f"eprint = {{{number[1]}}}" in entry and f"year = {{20{number[1][:2]}}}" in entry
+
+
+def test_an_entry_says_what_the_catalog_says() -> None:
+    assert reference("Vyas et al.: SOAP, Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321").bibtex() == (
+        "@misc{vyas-2409.11321,\n"
+        "  author = {Vyas and others},\n"
+        "  title = {{SOAP, Improving and Stabilizing Shampoo using Adam}},\n"
+        "  year = {2024},\n"
+        "  eprint = {2409.11321},\n"
+        "  archivePrefix = {arXiv}\n"
+        "}\n"
+    )
+
+
+def test_hostile_names_are_escaped_and_works_stand_once() -> None:
+    spec = made_spec(name="50 % \\input{x} _")
+    text = bibtex(references(experiment_record(spec, 1), "0.1.0", "abc"))
+    assert r"50 \% \textbackslash{}input\{x\} \_" in text
+    assert text.count("2510.09103") == 2  # key and eprint of one entry
+    assert "git commit abc" in text

@@ -1,5 +1,7 @@
-"""Every page and figure over HTTP, without a browser."""
+"""Every page, figure and static file over HTTP, without a browser."""
 
+import gzip
+import hashlib
 import html
 import re
 
@@ -7,17 +9,23 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
+from dashboards import assets
 from dashboards.assets import PLOTLY
 from dashboards.data.reader import Reader
 from dashboards.files import publication
 from dashboards.files.figures import FigureFiles
+from dashboards.pages.routes import RUNS_SHOWN, first_runs
 from dashboards.text import formats
 from dashboards.view_state import ViewState
 from orchestrator.analysis import verdicts
 from orchestrator.jobs import RunStatus
+from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.tuning import Tuning
-from tests.factories.playing import DEMO, STATE_BYTES
-from tests.factories.stores import claim
+from orchestrator.services.composition import Services
+from orchestrator.store.admin.audit import AuditLine
+from tests.factories.external_runs import batch, header
+from tests.factories.playing import DEMO, STATE_BYTES, Player
+from tests.factories.stores import claim, comparison_spec
 
 AT_THREE_RATES = DEMO.model_copy(
     update={
@@ -126,6 +134,14 @@ def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, 
         assert name in comparison_page and formats.size(size) in comparison_page.partition(name)[2]
     run_page = client.get(f"/runs/{runs[0].id}").text
     assert run_page.index("Peak memory (tensors)") < run_page.index("Peak host RSS")
+
+
+def test_the_first_runs_begin_with_those_at_work(services, finished):
+    runs = [run.model_copy(update={"position": n, "status": RunStatus.RUNNING if n > 70 else run.status})
+            for n, run in enumerate([*Reader(services).snapshot(finished).runs] * 8)]  # fmt: skip
+    shown = [run.position for run in first_runs(runs)]
+    assert len(shown) == RUNS_SHOWN
+    assert shown == [*range(71, 80), *range(RUNS_SHOWN - 9)]
 
 
 def test_a_failed_run_tells_why(client, services, player):
@@ -251,3 +267,79 @@ def test_another_baseline_is_chosen_in_the_address(client, services, player):
     on_the_page = client.get(f"{path}/figures/loss-memory.json?baseline=adapm").json()
     assert figures.picture(experiment, "loss-memory", view).figure["data"] == on_the_page["data"]
     assert figures.picture(experiment, "loss-memory", ViewState()).figure["data"] != on_the_page["data"]
+
+
+def test_admins_see_keys_and_who_changed_what(
+    client: TestClient, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = client.get("/keys").text
+    assert "No keys" in empty
+    ada = services.keyring.create(KeyRequest(label="<b>Ada", scope=Scope.SUBMITTER, runs_at_once=3))
+    bob = services.keyring.create(KeyRequest(label="Bob"))
+    services.keyring.revoke(bob.key.id)
+    for number, new_key in enumerate((ada, ada, bob)):
+        services.audit.add(
+            AuditLine(key_id=new_key.key.id, address="10.0.0.1", action=f"act{number}", target="/x", outcome=409)
+        )
+    page = client.get("/keys").text
+    assert "&lt;b&gt;Ada" in page and "<b>Ada" not in page and "0 of 3" in page and ">revoked<" in page
+    assert ada.secret not in page and page.index("act2") < page.index("act1") < page.index("act0")
+    of_ada = client.get(f"/keys?key={ada.key.id}").text
+    assert "act1" in of_ada and "act2" not in of_ada
+    monkeypatch.setattr("dashboards.pages.service.LINES_SHOWN", 2)
+    first = client.get("/keys").text
+    assert "act1" in first and "act0" not in first
+    address = first.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&")
+    older = client.get(address).text
+    assert "act0" in older and "act1" not in older and 'rel="next"' not in older
+    assert client.get("/keys?key=a%00b&before=\u00b2").status_code == 200
+
+
+def test_the_table_of_all_runs_is_filtered_sorted_grouped_and_downloaded(
+    client: TestClient, services: Services, player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "No run matches" in client.get("/runs").text
+    experiment = services.experiments.submit(comparison_spec(optimizers=("adamw", "lion"), seeds=range(60))).experiment
+    player.finish(1)
+    services.external_runs.append("mine", batch({0: 5.0, 9: 2.5}, run=header("<b>muon</b>", config={"note": "=1+1"})))
+    page = client.get("/runs").text
+    assert "&lt;b&gt;muon" in page and "<b>muon" not in page and ">logged</span>" in page and 'rel="next"' in page
+    assert 'name="runs" value="mine"' in page, "the id that the table shows is the one that /compare takes"
+    narrowed = client.get("/runs?q=candidate=lion and seed<3&sort=-seed&columns=seed,spec.workload.model").text
+    assert narrowed.count('name="runs"') == 3 and "gpt2" in narrowed and 'aria-sort="descending"' in narrowed
+    assert narrowed.index(">2</bdi>") < narrowed.index(">0</bdi>")
+    grouped = client.get("/runs?group=candidate").text
+    assert grouped.count(">60</td>") == 2 and "candidate%22+%3D+%22lion" in grouped
+    several = client.get("/runs?group=candidate+lr").text
+    assert "candidate%22+%3D+%22lion" in several and "and+%22lr%22" in several and "Mean validation loss" in several
+    monkeypatch.setattr("orchestrator.store.run_table.MOST_GROUPS", 1)
+    cut = client.get("/runs?group=candidate").text
+    assert cut.count(">60</td>") == 1
+    faulty = client.get("/runs?q=lr<oops")
+    assert faulty.status_code == 422 and "position 4" in faulty.text and 'value="lr&lt;oops"' in faulty.text
+    assert client.get("/runs?sort=secret").status_code == 422 and client.get("/runs.csv?q=lr<").status_code == 422
+    assert client.get("/runs?after=gone").status_code == 422
+    for address in ("/runs.csv?where=lr%3D0.5", "/runs?where=(((("):
+        lost = client.get(address)
+        assert lost.status_code == 422, "a filter does not vanish"
+    lines = client.get("/runs.csv?columns=config.note,state").text.splitlines()
+    assert len(lines) == 1 + 120 + 1 and sum("finished" in line for line in lines) == 1
+    assert next(line for line in lines if line.startswith("mine")).endswith("'=1+1,running"), "no formula"
+    assert client.get(f"/runs?q=experiment_id={experiment.id}&sort=metric.val_loss").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["../routes.py", "nothing.css", "", "templates", "/etc/passwd"])
+def test_no_other_file_can_be_asked_for(name):
+    with pytest.raises(KeyError):
+        assets.asset(name)
+
+
+def test_the_address_carries_the_content():
+    stylesheet = assets.asset("app.css")
+    assert assets.url("app.css") == f"/static/app.css?v={stylesheet.digest}"
+    assert gzip.decompress(stylesheet.gzipped_body) == stylesheet.body
+
+
+def test_plotly_is_the_official_bundle_unchanged():
+    assert hashlib.sha256(assets.asset(assets.PLOTLY).body).hexdigest() == assets.PLOTLY_SHA256
+    assert len(assets.asset(assets.PLOTLY).gzipped_body) < 400_000

@@ -1,5 +1,7 @@
-"""Words of pages about records."""
+"""Words of pages about records, the cost of a run, as lines, and the claims of studies."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 from dashboards.files import publication
 from dashboards.palette import style
 from dashboards.text import words
+from dashboards.text.costs import lines, perplexity
+from dashboards.text.study import HEAD, bound_text, claim_counts
 from orchestrator.analysis import verdicts
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -21,8 +25,16 @@ from orchestrator.records import (
     StateCounts,
     TimeToTarget,
 )
+from orchestrator.studies.claims import Measure
+from orchestrator.studies.registry import study
+from orchestrator.studies.reports import summary
+from tests.architecture.tree import REPOSITORY
 from tests.factories.comparison import made_comparison
-from worker.records.result import Verdict
+from tests.factories.specification import made_spec
+from tests.factories.stores import result
+from worker.records.result import MemoryBreakdown, PeakMemory, Verdict
+from worker.spec.run import Workload
+from worker.spec.task import PretrainTask
 
 
 def row(name: str, mean: float | None, *, half: float | None = 0.02, state_bytes: int = 100, **fields) -> CandidateRow:
@@ -231,3 +243,120 @@ def test_without_an_interval_the_seeds_that_got_there_are_counted():
     adapm = row("adapm", 2.0, time_to_target=target_time)
     assert words.speed_words(adapm) == "baseline loss reached by 2 of 3 seeds"
     assert publication.cells(adapm)[-1] == "2 of 3"
+
+
+CONVERGED = result(final_val_loss=2.1).model_copy(
+    update={"optimizer_state_bytes": 6_871_248, "tokens_per_second": 6_400.0}
+)
+
+
+def test_what_does_not_exist_on_the_device_has_no_line() -> None:
+    """A CPU has no allocator peak, no MFU and no energy; its time is not a GPU's."""
+    figures = dict(lines(CONVERGED, made_spec()))
+
+    assert figures["Optimizer state"] == "6.87 MB"
+    assert figures["Device time (cpu)"].startswith("4 s in")
+    assert not {"Peak reserved", "Peak NVML process", "MFU", "Energy", "Device time (gpu)", "Micro-batch"} & set(
+        figures
+    )
+
+
+def test_perplexity_is_derived_where_the_loss_is_in_nats_per_token() -> None:
+    """exp(2.1); a regression has none, and counts samples."""
+    spec = made_spec()
+    assert dict(lines(CONVERGED, spec))["Perplexity"] == "8.166"
+    assert dict(lines(CONVERGED, spec))["Speed"] == "6.40 k tokens/s"
+
+    fields = {"task": "regression", "budget": {"steps": 12}}
+    drawn = spec.model_copy(update={"workload": Workload.model_validate(fields)})
+    figures = dict(lines(CONVERGED, drawn))
+    assert "Perplexity" not in figures
+    assert figures["Speed"] == "6.40 k samples/s"
+    assert "Perplexity" not in dict(lines(CONVERGED.model_copy(update={"final_val_loss": None}), spec))
+    assert perplexity(1e4, PretrainTask()) is None
+
+
+def test_a_gpus_result_shows_every_figure_with_its_unit() -> None:
+    """Each under its own name."""
+    plain = CONVERGED
+    environment = plain.environment.model_copy(
+        update={"device": "cuda", "device_name": "NVIDIA H100 80GB HBM3", "driver": "570.1", "cuda": "13.0"}
+    )
+    memory = MemoryBreakdown(
+        step=2,
+        phase="backward",
+        micro_batch_sequences=2,
+        peak_bytes=15_000_000,
+        parameters_bytes=3_000_000,
+        gradients_bytes=2_000_000,
+        optimizer_state_bytes=6_000_000,
+        activations_bytes=3_500_000,
+        other_bytes=500_000,
+    )
+    result = plain.model_copy(
+        update={
+            "environment": environment,
+            "memory_breakdown": memory,
+            "micro_batch_sequences": 2,
+            "peak_memory": PeakMemory(
+                host_rss_bytes=1, host_rss_before_bytes=1, allocator_bytes=15_100_000, nvml_process_bytes=600_000_000
+            ),
+            "flops_per_second": 4.2e14,
+            "model_flops_utilization": 0.42,
+            "forward_seconds_median": 0.005,
+            "energy_joules": 12_345.6,
+            "nvml_note": "NVML lists no processes.",
+        }
+    )
+
+    figures = dict(lines(result, made_spec()))
+
+    assert figures["Peak memory (tensors)"] == "15.1 MB"
+    assert "activations 3.50 MB" in figures["Peak breakdown"] and "other 500 kB (step " in figures["Peak breakdown"]
+    assert figures["Peak NVML process"] == "600 MB"
+    assert figures["Micro-batch"].startswith("2 of 4")
+    assert "forward 5.00 ms" in figures["Step breakdown"]
+    assert (figures["Model FLOP/s"], figures["MFU"], figures["Energy"]) == ("420 TFLOP/s", "42 %", "12,346 J")
+    assert figures["Device time (gpu)"].startswith("4 s in")
+    assert figures["Device"].startswith("cuda: NVIDIA H100") and "570.1" in figures["Device"]
+    assert figures["NVML"] == result.nvml_note
+
+
+@pytest.mark.parametrize(
+    ("metric", "least", "most", "words"),
+    [
+        ("loss_difference", None, 0.01, "at most 0.01 higher"),
+        ("loss_difference", None, -0.1, "at least 0.1 lower"),
+        ("loss_difference", 0.0, None, "not lower"),
+        ("loss_difference", 0.1, None, "at least 0.1 higher"),
+        ("loss_difference", -0.01, 0.0, "at most 0.01 lower and not higher"),
+        ("state_share", None, 0.6, "at most 0.6"),
+    ],
+)
+def test_a_bound_on_a_difference_says_which_way(
+    metric: str, least: float | None, most: float | None, words: str
+) -> None:
+    measure = Measure(name="m", value=0.0, metric=metric, at_least=least, at_most=most)
+    assert bound_text(measure) == words
+
+
+@pytest.mark.parametrize(
+    ("source", "whose"),
+    [
+        ("figure 4c", "claims of AdaPM's paper"),
+        ("Chen et al. 2023, arXiv 2302.06675, abstract", "of other papers"),
+        ("beyond the paper", "our own"),
+    ],
+)
+def test_claims_of_other_papers_are_counted_by_themselves(tmp_path: Path, source: str, whose: str) -> None:
+    lion = summary(study("lion"), tmp_path).model_copy(update={"source": source})
+    assert claim_counts([lion]) == f"1 of 1 studies have a result; {whose}: 1 supported, 1 contradicted."
+
+
+def test_a_loss_that_the_summary_tells_stands_in_a_table_of_results() -> None:
+    """The summary is written by hand: a result that changes has to change it."""
+    pages = [(REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("reproduction.md", "adapm.md")]
+    rows = [line for page in pages for line in page.splitlines() if line.startswith("|")]
+    losses = re.findall(r"\b0\.\d{3}\b", HEAD)
+    assert len(losses) > 5
+    assert [loss for loss in losses if not any(loss in row for row in rows)] == []

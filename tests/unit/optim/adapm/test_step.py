@@ -1,6 +1,7 @@
-"""Batches: like blocks together, bounded, and the same result as one block at a time."""
+"""Batches: like blocks together, bounded, with their state side by side, and the same result as one block at a time."""
 
 import copy
+import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.transient_memory import peak_transient_bytes
 from optim.adapm import AdaPM, AdaPMMini, groups
-from tests.unit.optim.adapm.test_low_rank_groups import moved
+from optim.plan.blocks import FirstMoment
+from tests.factories.architectures import Experts
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
 CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
@@ -55,7 +57,7 @@ class _Operators(TorchDispatchMode):
 def test_the_operators_of_a_step_do_not_grow_with_the_number_of_experts(cls):
     counts = []
     for number in (4, 32):
-        model = nn.ModuleDict({"experts": _Experts(False, number)})
+        model = nn.ModuleDict({"experts": Experts(False, number)})
         optimizer = cls.for_model(model, 1e-3)
         for value in model.parameters():
             value.grad = torch.randn_like(value)
@@ -67,22 +69,12 @@ def test_the_operators_of_a_step_do_not_grow_with_the_number_of_experts(cls):
     assert counts[0] == counts[1] <= 340
 
 
-class _Experts(nn.Module):
-    """Mixtral's: gate and up fused, experts × out × in, or with `turned` experts × in × out."""
-
-    def __init__(self, turned: bool, number: int = 5) -> None:
-        super().__init__()
-        up, down = torch.zeros(number, 12, 8), torch.zeros(number, 8, 6)
-        self.gate_up_proj = nn.Parameter(up.mT.contiguous() if turned else up)
-        self.down_proj = nn.Parameter(down.mT.contiguous() if turned else down)
-
-
 _EXPERTS, _IDLE, _SICK = 5, 2, 3
-"""The number of `_Experts`, and two of them."""
+"""The number of experts, and two of them."""
 
 
 def experts(turned: bool, dtype: torch.dtype = torch.float64) -> nn.Module:
-    return nn.ModuleDict({"experts": _Experts(turned)}).to(dtype)
+    return nn.ModuleDict({"experts": Experts(turned, _EXPERTS)}).to(dtype)
 
 
 def route(model: nn.Module, steps: range, *, sick_from: int = 99) -> Iterator[None]:
@@ -205,3 +197,62 @@ def test_a_step_takes_no_more_than_three_times_the_largest_block_for_a_while(
     peak = peak_transient_bytes(optimizer.step, torch.device("cpu"))
     assert steps == 2
     assert peak <= 3 * 4 * optimizer.plan.largest
+
+
+def moved(model: nn.Module, optimizer: AdaPM, steps: range, *, idle: str = "") -> None:
+    """Steps on gradients of a few directions and noise; at the third, parameters of that name have none."""
+    for step in steps:
+        drawn = torch.Generator().manual_seed(step)
+        for name, value in model.named_parameters():
+            grad = torch.randn(value.shape, generator=drawn, dtype=torch.float64)
+            value.grad = None if idle and idle in name and step == 2 else grad.to(value.dtype)
+        optimizer.step()
+
+
+def factors_of(model: nn.Module, optimizer: AdaPM) -> list[Tensor]:
+    return [
+        value
+        for parameter in model.parameters()
+        for key, value in optimizer.state[parameter].items()
+        if "momentum" in key
+    ]
+
+
+def test_the_state_of_blocks_of_one_shape_is_brought_together_once_and_loads_bit_for_bit():
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, 1e-3)
+    moved(model, optimizer, range(1))
+    storages = {value.untyped_storage().data_ptr() for value in factors_of(model, optimizer)}
+    low_rank = [block for block in optimizer.plan if block.first_moment is FirstMoment.LOW_RANK]
+    assert len(storages) == 2 * len({block.shape for block in low_rank}) < len(low_rank)
+    moved(model, optimizer, range(1, 3))
+    assert storages == {value.untyped_storage().data_ptr() for value in factors_of(model, optimizer)}
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    assert file.tell() < 1.2 * optimizer.plan.state_bytes + 60_000, "what is shared is saved once"
+    file.seek(0)
+    twin = copy.deepcopy(model)
+    loaded = AdaPM.for_model(twin, 1e-3)
+    loaded.load_state_dict(torch.load(file))
+    for trained, chosen in ((model, optimizer), (twin, loaded)):
+        moved(trained, chosen, range(3, 5))
+    assert all(torch.equal(weight, two) for weight, two in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+def test_blocks_that_sit_out_a_step_keep_their_state_and_its_place():
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, 1e-3)
+    moved(model, optimizer, range(2))
+    before = {value.data_ptr(): value.clone() for value in factors_of(model, optimizer)}
+    moved(model, optimizer, range(2, 3), idle="h.1.mlp")
+    after = {value.data_ptr(): value for value in factors_of(model, optimizer)}
+    assert before.keys() == after.keys()
+    idle = [
+        value
+        for name, parameter in model.named_parameters()
+        if "h.1.mlp" in name
+        for key, value in optimizer.state[parameter].items()
+        if "momentum" in key
+    ]
+    pointers = [pointer for pointer, value in after.items() if torch.equal(value, before[pointer])]
+    assert sorted(pointers) == sorted(value.data_ptr() for value in idle)

@@ -1,5 +1,7 @@
 """The baselines against their literal twins, each written from its paper."""
 
+import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,12 @@ from optim.baselines.asgd import AcceleratedSGD
 from optim.baselines.galore import Fira, GaLore, GoLore
 from optim.baselines.scale import Scale
 from optim.builder import build
+from optim.errors import MissingPackageError
 from tests.twins import baselines as twins
+from tests.twins.adapm import head_groups
+from tests.twins.baselines import adam_mini
+from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
+from worker.footprint.count import footprint
 
 SHAPES = [(6, 9), (9, 6), (7, 7)]
 LR, STEPS = 0.01, 12
@@ -281,3 +288,107 @@ def test_scale_is_its_twin(last, output_axis):
     groups = [{"params": [("w", model.w)], "output_axis": output_axis, "last": last}]
     end = after(model, Scale(groups, LR), gradients)
     close(end, twins.scale(drawn((6, 9), 0), gradients, LR, 0.9 if last else 0.0, output_axis, 0.1))
+
+
+def placed(model) -> dict[str, tuple[int | None, bool]]:
+    groups = build("scale", model, lr=0.01).param_groups
+    return {name: (group["output_axis"], group["last"]) for group in groups for name in group["param_names"]}
+
+
+def test_a_llama_normalises_rows_of_linear_maps_and_columns_of_its_embedding():
+    axes = placed(tiny_llama())
+    assert axes["model.embed_tokens.weight"] == (1, False)
+    assert axes["lm_head.weight"] == (0, True)
+    assert axes["model.norm.weight"] == (None, False)
+    assert axes["model.layers.0.self_attn.q_proj.weight"] == axes["model.layers.0.mlp.down_proj.weight"] == (0, False)
+
+
+def test_a_gpt2_normalises_columns_and_its_tied_embedding_is_the_last_layer():
+    axes = placed(tiny_gpt2())
+    assert axes["transformer.wte.weight"] == (0, True)
+    assert axes["transformer.wpe.weight"] == (1, False)
+    assert axes["transformer.h.0.attn.c_attn.weight"] == (1, False)
+
+
+GROUPS = {
+    "model.embed_tokens.weight": (0, 1),  # token by token
+    "lm_head.weight": (0, 1),
+    "q_proj.weight": (0, 8),  # head by head: four heads of 8, two for the keys
+    "k_proj.weight": (0, 8),
+    "v_proj.weight": (0, 1),  # neuron by neuron
+    "o_proj.weight": (0, 1),
+    "gate_proj.weight": (0, 1),
+    "up_proj.weight": (0, 1),
+    "down_proj.weight": (0, 1),
+}
+
+
+def groups_of(name: str, value: torch.Tensor) -> list[torch.Tensor] | None:
+    for ending, (axis, size) in GROUPS.items():
+        if name.endswith(ending):
+            return head_groups((value.shape[0], value.shape[1]), axis, size)
+    assert value.ndim == 1
+    return None
+
+
+def test_every_parameter_of_a_llama_is_its_twin():
+    model = tiny_llama().double()
+    optimizer = build("adam-mini", model, lr=0.01)
+    generator = torch.Generator().manual_seed(0)
+    start = {name: value.detach().clone() for name, value in model.named_parameters()}
+    streams = {
+        name: [torch.randn(value.shape, generator=generator, dtype=value.dtype) for _ in range(6)]
+        for name, value in start.items()
+    }
+    for step in range(6):
+        for name, value in model.named_parameters():
+            value.grad = streams[name][step]
+        optimizer.step()
+    for name, value in model.named_parameters():
+        decay = 0.1 if value.ndim > 1 else 0.0
+        twin = adam_mini(start[name], streams[name], groups_of(name, value), 0.01, 0.9, 0.95, 1e-8, decay)
+        torch.testing.assert_close(value.detach(), twin, rtol=1e-9, atol=1e-9)
+
+
+NAMES = ["adamw-8bit", "adamw-4bit"]
+
+
+@pytest.mark.parametrize(("name", "apart"), [("adamw-8bit", 0.02), ("adamw-4bit", 0.05)])
+def test_it_follows_adamw(name: str, apart: float):
+    model, twin = tiny_gpt2(), tiny_gpt2()
+    losses = train(model, build(name, model, lr=3e-3), range(30))
+    expected = train(twin, build("adamw", twin, lr=3e-3), range(30))
+    assert losses[-1] == pytest.approx(expected[-1], abs=apart)
+
+
+@pytest.fixture
+def _no_compiler() -> Iterator[None]:
+    torch.compiler.set_stance("force_eager")
+    yield
+    torch.compiler.set_stance("default")
+
+
+@pytest.mark.usefixtures("_no_compiler")
+def test_the_step_is_torchaos():
+    """Which would compile its own: half a minute for one matrix."""
+    import torchao.optim
+
+    layer, twin = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
+    twin.load_state_dict(layer.state_dict())
+    optimizer = build("adamw-8bit", layer, lr=1e-2)
+    peer = torchao.optim.AdamW8bit(twin.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
+    for step in range(3):
+        gradient = torch.randn(64, 64, generator=torch.Generator().manual_seed(step))
+        layer.weight.grad, twin.weight.grad = gradient, gradient.clone()
+        optimizer.step()
+        peer.step()
+    assert torch.equal(layer.weight, twin.weight)
+
+
+def test_without_torchao_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torchao", None)  # as Python itself marks what cannot be imported
+    with pytest.raises(MissingPackageError, match=r"adamw-8bit needs torchao, .* 'adapm-bench\[low-bit\]'"):
+        build("adamw-8bit", tiny_gpt2(), lr=1e-3)
+    (row,) = footprint("gpt2-tiny", NAMES[:1]).optimizers
+    assert row.state_bytes is None
+    assert row.unknown_because is not None and "pip install" in row.unknown_because

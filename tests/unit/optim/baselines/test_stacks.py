@@ -11,6 +11,7 @@ from optim.builder import build
 from optim.catalog import entry, names
 from optim.errors import UnplacedWeightsError
 from optim.state import state_bytes
+from tests.factories.architectures import Experts
 from tests.plans.architectures import ARCHITECTURES
 
 EXPERTS, WIDTH, INNER = 3, 8, 6
@@ -18,16 +19,6 @@ EXPERTS, WIDTH, INNER = 3, 8, 6
 DRAWN = {"adapm", "adapm-mini", "golore", "apollo", "apollo-mini"}
 """The optimizers that draw sketches by the names of blocks; their own tests compare experts with twins of the same
 draws."""
-
-
-class Experts(nn.Module):
-    """Mixtral's: gate and up fused, experts × out × in, or with `turned` experts × in × out."""
-
-    def __init__(self, turned: bool) -> None:
-        super().__init__()
-        up, down = torch.zeros(EXPERTS, 2 * INNER, WIDTH), torch.zeros(EXPERTS, WIDTH, INNER)
-        self.gate_up_proj = nn.Parameter(up.mT.contiguous() if turned else up)
-        self.down_proj = nn.Parameter(down.mT.contiguous() if turned else down)
 
 
 class Expert(nn.Module):
@@ -51,7 +42,7 @@ def cases() -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize(("name", "turned"), cases())
 def test_experts_move_as_the_same_maps_apart(name, turned):
-    stack_model = nn.ModuleDict({"experts": Experts(turned)})
+    stack_model = nn.ModuleDict({"experts": Experts(turned, EXPERTS)})
     experts = nn.ModuleList(Expert() for _ in range(EXPERTS))
     pairs: list[tuple[Tensor, Tensor]] = [
         (stack_model["experts"].get_parameter(map_name), expert.get_parameter(f"{map_name}.weight"))
@@ -84,7 +75,7 @@ def view(stack: Tensor, expert: int, turned: bool) -> Tensor:
 
 @pytest.mark.parametrize("name", ["adafactor", "came", "sm3", "soap"])
 def test_the_state_of_experts_is_saved_loaded_and_copied(name):
-    model = nn.ModuleDict({"experts": Experts(False)})
+    model = nn.ModuleDict({"experts": Experts(False, EXPERTS)})
     optimizer = build(name, model, lr=0.01)
     step(model, optimizer, 1)
     step(model, optimizer, 2)

@@ -1,4 +1,4 @@
-"""The catalog: typed options with bounds, and faults in words."""
+"""The catalog: typed options with bounds, faults in words, and suggestions for an unknown name."""
 
 from importlib import import_module
 
@@ -6,6 +6,7 @@ import pytest
 
 from optim.catalog import CATALOG, Option, entry, names
 from optim.errors import UnknownOptimizerError
+from optim.nearest import nearest, unknown
 
 RATE = Option(name="rate", kind="float", default=0.5, meaning="", minimum=0.0, maximum=1.0, exclusive_maximum=True)
 COUNT = Option(name="count", kind="int", default=1, meaning="", minimum=1)
@@ -73,3 +74,16 @@ def test_faults_name_unknown_options_and_bad_values():
         "beta1": "must be a number in [0, 1)",
         "momentum": "unknown option of adamw; known: beta1, beta2, eps, weight_decay",
     }
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("adamm", "adamw"), ("AdaPM", "adapm"), ("Adam-Mini", "adam-mini"), ("zzz", None), ("", None), (3, None)],
+)
+def test_the_nearest_name_whatever_its_case(written: object, meant: str | None):
+    assert nearest(written, names()) == meant
+
+
+def test_known_names_follow():
+    assert unknown("model", "gpt", ("gpt2", "llama")) == "unknown model 'gpt'; did you mean gpt2? Known: gpt2, llama"
+    assert unknown("model", "x", ("gpt2", "llama")) == "unknown model 'x'; known: gpt2, llama"

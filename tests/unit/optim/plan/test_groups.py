@@ -1,9 +1,11 @@
-"""The groups that optimizers of matrices need, from the planner."""
+"""The groups that optimizers of matrices need, from the planner, and the blocks in them that decay."""
 
 import pytest
 
 from optim.plan import MatrixGroups, matrix_groups
+from optim.plan.blocks import BlockKind, FirstMoment
 from optim.plan.groups import Weight
+from tests.factories.blocks import matrix_block
 from tests.plans.architectures import ARCHITECTURES, outline
 
 GROUPS = ("matrices", "embeddings", "heads", "others", "vectors")
@@ -55,3 +57,16 @@ def test_tied_heads_are_embeddings_and_experts_are_stacks():
         "down_proj",
     ]
     assert {weight.output_axis for weight in matrix_groups(outline("gpt2")).matrices} == {1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "decays"),
+    [
+        (BlockKind.MLP, (8, 12), True),
+        (BlockKind.VECTOR, (8,), False),
+        (BlockKind.VECTOR, (4, 8), False),
+        (BlockKind.POSITION_BIAS, (32, 4), False),
+    ],
+)
+def test_vectors_and_biases_never_decay(kind, shape, decays):
+    assert matrix_block(shape, kind=kind, first_moment=FirstMoment.FULL).decays is decays

@@ -1,10 +1,14 @@
-"""Compiled and distributed models have the names, and the plan, of the model inside."""
+"""Compiled and distributed models have the names, and the plan, of the model inside, and one that was taken apart has
+none; `tests/integration/optim/test_distributed.py` has what takes a second process."""
 
 import pytest
 import torch
 from torch import nn
 
+from optim.adapm import AdaPM
+from optim.builder import build
 from optim.catalog.factories import galore
+from optim.errors import ShardedParametersError
 from optim.plan.modules import plain_name
 from optim.plan.placement import plan_blocks
 from worker.checks.tiny_models import tiny_gpt2
@@ -58,3 +62,15 @@ def test_baselines_find_the_matrices_of_a_wrapped_model():
     assert [group["param_names"] for group in wrapped.param_groups] == [
         group["param_names"] for group in plain.param_groups
     ]
+
+
+def test_what_deepspeed_has_taken_apart_is_refused():
+    """By the mark that DeepSpeed sets on a parameter whose numbers are elsewhere."""
+    model = tiny_gpt2()
+    parameter = model.get_parameter("transformer.ln_f.weight")
+    parameter.ds_id = 7  # type: ignore[attr-defined]
+    message = r"DeepSpeed ZeRO-3 has taken apart transformer\.ln_f\.weight \(32,\); keep them whole"
+    with pytest.raises(ShardedParametersError, match=message):
+        AdaPM.for_model(model, 1e-3)
+    with pytest.raises(ShardedParametersError, match=rf"adamw goes by .*{message}"):
+        build("adamw", model, lr=1e-3)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from optim.errors import UnplacedWeightsError
-from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, BlockKind, FirstMoment, Slice
+from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, BlockKind, FirstMoment
 from optim.plan.placement import plan_blocks
 from tests.factories.nanogpt import NanoGPT
 from tests.plans.architectures import outline
@@ -64,15 +64,6 @@ def test_nanochats_names_are_known_and_never_turned():
         *("embedding", "query", "key", "value", "attention_output", "mlp", "mlp")
     ]
     assert {block.output_axis for block in plan} == {0}
-
-
-def test_a_grouped_fused_map_is_divided_by_the_width_of_what_the_heads_give():
-    plan = plan_blocks(shapes(self_attn__qkv_proj=(64, 32), self_attn__o_proj=(32, 32)))
-    assert [block.part for block in plan.by_parameter["self_attn.qkv_proj.weight"]] == [
-        Slice(axis=0, start=0, length=32),
-        Slice(axis=0, start=32, length=16),
-        Slice(axis=0, start=48, length=16),
-    ]
 
 
 @pytest.mark.parametrize(

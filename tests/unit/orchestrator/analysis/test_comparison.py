@@ -314,6 +314,11 @@ def test_a_baseline_that_was_chosen_afterwards_costs_what_all_pairs_do() -> None
     assert (planned.baseline, chosen.baseline) == ("adamw", "adapm")
     assert difference(chosen, "adamw").mean == pytest.approx(-difference(planned).mean)
     assert (difference(planned).comparisons, difference(chosen, "adamw").comparisons) == (2, 3)
+    assert chosen.notes[0] == (
+        "The baseline adapm was chosen after the fact (planned: adamw), so intervals are corrected for 3 comparisons "
+        "instead of 2."
+    )
+    assert len(chosen.notes) <= 3 and compared(spec(THREE), losses, baseline="adamw") == planned
     two = compared(spec(), {"adamw": BASE, "adapm": off(-0.02)}, baseline="adapm")
     assert difference(two, "adamw").comparisons == 1, "of two candidates there is one pair"
 

@@ -1,4 +1,5 @@
-"""The dispatcher on a real queue in SQLite, with a runner that starts nothing and tells what the test wants told."""
+"""The dispatcher on a real queue in SQLite, with a runner that starts nothing and tells what the test wants told; and
+its look at the disk."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.dispatch import dispatcher as dispatching
+from orchestrator.dispatch.disk import shortage
 from orchestrator.dispatch.dispatcher import Dispatcher, EndedAttempt
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, LiveAttempt, RunAction, RunId, RunStatus
@@ -253,8 +255,7 @@ def test_a_run_that_the_host_had_no_memory_for_goes_on_with_half_the_micro_batch
     assert (run.attempt, run.micro_batch_sequences) == (2, 4)
 
 
-def test_the_dispatcher_stops_what_is_over_its_deadline(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatching, "REAP_SECONDS", 0.0)
+def test_the_dispatcher_stops_what_is_over_its_deadline(desk: Desk) -> None:
     desk.submit(seeds=2, deadline_seconds=10.0)
     desk.dispatcher.tick()
     desk.database.clock_offset_seconds += 11
@@ -371,3 +372,21 @@ def test_a_round_that_goes_wrong_does_not_end_the_service(desk: Desk, monkeypatc
     monkeypatch.setattr(desk.dispatcher, "tick", tick)
     desk.dispatcher.run(stop)
     assert len(ticks) == 2
+
+
+def test_a_full_disk_is_told_with_a_way_out(tmp_path: Path) -> None:
+    reason = shortage(tmp_path, 10**18)
+    assert reason is not None
+    assert f"the disk of {tmp_path} has" in reason
+    assert "ADAPM_BENCH_FREE_BYTES" in reason
+
+
+def test_an_empty_disk_is_no_hindrance(tmp_path: Path) -> None:
+    assert shortage(tmp_path, 1) is None
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    assert (
+        shortage(tmp_path / "none", 1)
+        == f"the data folder {tmp_path / 'none'} cannot be looked at: No such file or directory"
+    )

@@ -3,21 +3,13 @@
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.registry import ExperimentSpec, read_spec
+from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.scaling import ScalingSpec, TokenBudget
-from orchestrator.specs.faults import faults
 from orchestrator.specs.text import parse
 from tests.factories.scaling import scaling_fields, scaling_spec
-
-
-def refused(**changes: Any) -> dict[str, str]:
-    """Pointer → what is allowed, for fields that are refused."""
-    with pytest.raises(ValidationError) as error:
-        TypeAdapter(ExperimentSpec).validate_python(scaling_fields(**changes))
-    return {fault.pointer: fault.allowed for fault in faults(error.value.errors(include_url=False), ExperimentSpec)}
+from tests.factories.sweep import refusal_of
 
 
 def test_sizes_times_budgets_are_cells_with_their_own_steps() -> None:
@@ -112,7 +104,7 @@ def test_the_runs_are_those_of_all_cells_seed_by_seed_and_small_models_first() -
     ],
 )  # fmt: skip
 def test_faults_say_where_and_what_is_allowed(changes: dict[str, Any], pointer: str, words: str) -> None:
-    assert words in refused(**changes)[pointer]
+    assert words in refusal_of(scaling_fields(**changes))[pointer]
 
 
 def test_numbers_may_be_written_as_people_write_them() -> None:

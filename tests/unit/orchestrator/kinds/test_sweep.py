@@ -5,12 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.registry import ExperimentSpec, read_spec
+from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.sweep import SweepSpec
-from orchestrator.specs.faults import faults
 from orchestrator.sweeps.trials import (
     grid_points,
     planned_parameters,
@@ -18,16 +16,8 @@ from orchestrator.sweeps.trials import (
 )
 from orchestrator.tuning.search_spaces import LogUniform, Uniform, contains
 from tests.factories.stores import comparison_spec
-from tests.factories.sweep import sweep_fields, sweep_spec
+from tests.factories.sweep import refusal_of, sweep_fields, sweep_spec
 from worker.schema import canonical_json
-
-
-def told(**changes: Any) -> list[tuple[str, str]]:
-    """The faults of a sweep, as REST tells them."""
-    with pytest.raises(ValidationError) as refusal:
-        read_spec(canonical_json(sweep_fields(**changes)))
-    problems = faults(refusal.value.errors(include_url=False), ExperimentSpec)
-    return [(fault.pointer, fault.allowed) for fault in problems]
 
 
 def one(optimizer: str = "adamw", **fields: Any) -> dict[str, Any]:
@@ -81,9 +71,9 @@ def test_the_catalogs_ranges_are_written_out():
     ],
 )  # fmt: skip
 def test_what_is_refused_names_its_place(changes: dict[str, Any], pointer: str, words: str):
-    problems = told(**changes)
-    assert [field for field, _ in problems] == [pointer]
-    assert words in problems[0][1]
+    ((place, allowed),) = refusal_of(sweep_fields(**changes)).items()
+    assert place == pointer
+    assert words in allowed
 
 
 @pytest.mark.parametrize(

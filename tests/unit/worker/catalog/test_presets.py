@@ -1,11 +1,14 @@
-"""The catalog of models: as many parameters as published, heads tied as they are trained."""
+"""The catalog of models: as many parameters as published, heads tied as they are trained, built without a trace."""
+
+import random
 
 import pytest
+import torch
 from transformers.modeling_utils import PreTrainedModel
 
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
-from worker.models import outline_model, parameter_counts
+from worker.models import build_model, outline_model, parameter_counts
 
 
 def gpt2(layers: int, width: int) -> int:
@@ -62,3 +65,13 @@ def test_the_tokenizers_vocabulary_counts_where_the_preset_follows_it() -> None:
     tiny, small = presets.preset("gpt2-tiny"), presets.preset("gpt2-124m")
     assert parameter_count(tiny, 1256) - parameter_count(tiny, 256) == 1000 * tiny.hidden_size
     assert parameter_count(small, 256) == parameter_count(small)
+
+
+def test_building_leaves_the_global_random_states_as_found() -> None:
+    """torch's and Python's generators are where they were."""
+    states = torch.get_rng_state(), random.getstate()
+
+    build_model("gpt2-tiny", 5)
+
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]

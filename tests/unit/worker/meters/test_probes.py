@@ -9,7 +9,7 @@ import torch
 from optim.adapm import AdaPM
 from optim.builder import build
 from optim.catalog import entry, names
-from tests.factories.reporters import MemoryReporter, StoppingReporter, losses
+from tests.factories.reporters import MemoryReporter, StoppingReporter, losses, reported
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
 from worker.meters.probes import Probing, residual, spectrum
@@ -33,10 +33,10 @@ def test_probes_move_no_loss_and_see_every_block_at_every_due_step(
     optimizer: str, folders: Folders, tmp_path: Path
 ) -> None:
     """In a window of two steps after every fourth; the names are the block plan's."""
-    probed, plain = MemoryReporter(), MemoryReporter()
-    run(spec_of(optimizer, steps=6, window_steps=2), probed, folders)
+    probed, _ = reported(spec_of(optimizer, steps=6, window_steps=2), folders)
     elsewhere = Folders(run_folder=tmp_path / "plain", dataset_folder=folders.dataset_folder)
-    run(made_spec(optimizer=optimizer, steps=6, lr=entry(optimizer).learning_rate, model="gpt2-nano"), plain, elsewhere)
+    spec = made_spec(optimizer=optimizer, steps=6, lr=entry(optimizer).learning_rate, model="gpt2-nano")
+    plain, _ = reported(spec, elsewhere)
 
     assert losses(probed.points) == losses(plain.points)
     assert [(record.step, record.probe) for record in probed.observations] == [(s, p) for s in (4, 5) for p in ALL]

@@ -1,17 +1,20 @@
-"""The meter of use: exact means of counters, samples of a stand-in for NVML, and a real thread that takes them."""
+"""The meter of use: exact means of counters, samples of a stand-in for NVML, and a real thread that takes them. The
+memory meter, which sees what is really allocated."""
 
 import threading
 import time
 
 import pytest
+import torch
 
-from tests.factories.reporters import MemoryReporter
+from tests.factories.reporters import reported
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from worker.meters import usage
+from worker.meters.memory import MemoryMeter
 from worker.meters.nvml import DeviceUse, NvmlMeter
 from worker.meters.usage import PERIOD_SECONDS, UsageMeter
-from worker.run import Folders, run
+from worker.run import Folders
 
 
 class Device(NvmlMeter):
@@ -82,10 +85,36 @@ def test_a_thread_samples_the_device_while_it_is_open(unknown: DeviceUse | None)
 def test_the_points_of_a_run_have_it(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a period is over at every step; on a CPU nothing is said of a GPU."""
     monkeypatch.setattr(usage, "PERIOD_SECONDS", 0.0)
-    reporter = MemoryReporter()
-    run(made_spec(steps=4), reporter, folders)
+    reporter, _ = reported(made_spec(steps=4), folders)
     first, *points = reporter.points
     assert first.cpu_cores is None
     assert all((point.cpu_cores or 0.0) > 0.0 for point in points)
     assert all(0.0 <= (point.host_cpu_utilization or 0.0) <= 1.0 for point in points)
     assert {point.gpu_utilization for point in points} == {None}
+
+
+MIB = 2**20
+
+
+def test_the_meter_sees_a_known_allocation_in_the_present_and_in_the_peak() -> None:
+    """200 MiB written to appear in the resident set, and stay in the peak after they are freed."""
+    meter = MemoryMeter(torch.device("cpu"))
+    before_bytes = meter.sample()
+    block = torch.ones(200 * MIB, dtype=torch.uint8)
+
+    with_bytes = meter.sample()
+    peak_bytes = meter.peak().host_rss_bytes
+    del block
+
+    assert 195 * MIB < with_bytes - before_bytes < 230 * MIB
+    assert peak_bytes >= with_bytes
+    assert meter.sample() < with_bytes - 150 * MIB
+    assert meter.peak().host_rss_bytes >= peak_bytes
+
+
+def test_on_a_cpu_the_device_figures_do_not_exist() -> None:
+    """They are null, never zero and never an error."""
+    peak = MemoryMeter(torch.device("cpu")).peak()
+
+    assert (peak.allocator_bytes, peak.nvml_process_bytes) == (None, None)
+    assert 50 * MIB < peak.host_rss_before_bytes <= peak.host_rss_bytes

@@ -1,13 +1,15 @@
-"""Remote folders by their URLs: which are understood, and what their files are, whole or not at all."""
+"""Remote folders by their URLs: which are understood, what their files are, and how long somebody waits for them."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from worker.errors import RemoteFolderError
 from worker.remote.checkpoints import RemoteCheckpoint, complete_checkpoints, parse_checkpoint_name
-from worker.remote.folder import RemoteFolder, find_refusal, retry_while_away
+from worker.remote.folder import RemoteFolder, find_refusal, read_soon, retry_while_away
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/a/prefix", "file:///mnt/shared"])
@@ -86,3 +88,47 @@ def test_a_checkpoint_has_both_of_its_files() -> None:
     assert parse_checkpoint_name("attempt-0002/notes.txt") is None
     names = [f"{whole.stem}.pt", f"{whole.stem}.json", "attempt-0003/step-000000130.pt"]
     assert complete_checkpoints(names) == [whole]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/remote"
+
+
+def test_an_answer_is_what_the_folder_has_now(url: str) -> None:
+    folder = RemoteFolder(url)
+    assert read_soon(url, "a.json") is None
+    for content in (b"1", b"2"):
+        folder.write("a.json", content)
+        assert read_soon(url, "a.json") == content
+
+
+def test_nobody_waits_longer_than_the_bound_also_where_every_place_hangs(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go, read = threading.Event(), RemoteFolder.read
+
+    def hang(folder: RemoteFolder, name: str) -> bytes | None:
+        assert let_go.wait(60)
+        return read(folder, name)
+
+    monkeypatch.setattr(RemoteFolder, "read", hang)
+    monkeypatch.setattr("worker.remote.folder.LONGEST_SECONDS", 0.05)
+    monkeypatch.setattr("worker.remote.folder._ASKING", ThreadPoolExecutor(1))
+    for _ in range(2):
+        with pytest.raises(RemoteFolderError, match=r"gave no answer within 0\.05 s") as raised:
+            read_soon(url, "a.json")
+        assert isinstance(raised.value.__cause__, TimeoutError)
+    let_go.set()
+    monkeypatch.setattr("worker.remote.folder.LONGEST_SECONDS", 60.0)
+    assert read_soon(url, "a.json") is None, "a late answer gives its place back"
+
+
+def test_a_fault_keeps_its_words_and_its_cause(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(folder: RemoteFolder, name: str) -> bytes:
+        raise RemoteFolderError("away") from ConnectionError()
+
+    monkeypatch.setattr(RemoteFolder, "read", away)
+    with pytest.raises(RemoteFolderError, match="away") as raised:
+        read_soon(url, "a.json")
+    assert isinstance(raised.value.__cause__, ConnectionError)

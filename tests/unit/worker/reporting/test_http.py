@@ -1,5 +1,7 @@
-"""The HTTP reporter against a real server: away, back, forgetful, commanding, and lost to somebody else."""
+"""The HTTP reporter against a real server: away, back, forgetful, commanding, and lost to somebody else; and what each
+answer means to its client."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.factories.record import made_result
 from tests.factories.specification import made_spec
+from tests.factories.stores import result
 from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService, made_assignment
-from worker.errors import LeaseRevokedError, ServiceUnavailableError
+from worker.backoff import backoff
+from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavailableError
 from worker.meters.clock import DeviceClock
-from worker.records.protocol import Command, PointsBatch
+from worker.records.protocol import CheckpointNotice, Command, PointsBatch
 from worker.records.result import Observation, Point
 from worker.reporting.client import POINTS, ServiceClient, Verb
 from worker.reporting.http import BATCH_OBSERVATIONS, BATCH_OBSERVED_BYTES, HttpReporter
@@ -21,7 +24,9 @@ from worker.reporting.http import BATCH_OBSERVATIONS, BATCH_OBSERVED_BYTES, Http
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[AttemptService]:
-    assignment = made_assignment(tmp_path)
+    assignment = made_assignment(
+        tmp_path, checkpoint=CheckpointNotice(step=3, path="/x", size_bytes=5, sha256="0" * 64)
+    )
     with AttemptService(assignment) as running:
         yield running
 
@@ -64,7 +69,7 @@ def test_a_note_arrives_behind_the_points(service: AttemptService, tmp_path: Pat
     """However often the heart beats without it, and also where the run ends at once."""
     with reporting(service, tmp_path, heartbeat_seconds=60) as reporter:
         reporter.note("went on from step 5" + "!" * 2_000)
-        reporter.finish(made_result())
+        reporter.finish(result())
     (beat,) = service.heartbeats
     assert beat.note == ("went on from step 5" + "!" * 2_000)[:1_000]
 
@@ -105,10 +110,10 @@ def test_the_service_may_be_away_and_nothing_is_lost_doubled_or_waited_for(
         assert reporter.command() is Command.CONTINUE
         until(refused.is_set, "points were refused")
         service.start()
-        reporter.finish(made_result())
+        reporter.finish(result())
 
     assert arrived(service) == list(range(520))
-    assert service.ending == made_result()
+    assert service.ending == result()
 
 
 def test_a_batch_whose_answer_was_lost_is_repeated_under_its_number(service: AttemptService, tmp_path: Path) -> None:
@@ -116,7 +121,7 @@ def test_a_batch_whose_answer_was_lost_is_repeated_under_its_number(service: Att
     with reporting(service, tmp_path, heartbeat_seconds=60) as reporter:
         service.lose_answers = 2
         reporter.point(Point(step=1, tokens=0))
-        reporter.finish(made_result())
+        reporter.finish(result())
 
     assert arrived(service) == [1]
     assert service.repeated_batches == 2
@@ -130,7 +135,7 @@ def test_a_long_absence_goes_to_disk_and_comes_back_in_order(service: AttemptSer
             reporter.point(point)
         assert list((tmp_path / "spool").glob("a0001-*.json"))
         service.status = None
-        reporter.finish(made_result())
+        reporter.finish(result())
 
     assert arrived(service) == list(range(20_000))
     assert not list((tmp_path / "spool").iterdir())
@@ -149,7 +154,7 @@ def test_points_that_a_dead_attempt_left_are_brought_by_the_next(service: Attemp
     with reporting(service, tmp_path, attempt=2) as reporter:
         reporter.begin(6)
         reporter.point(Point(step=7, tokens=7))
-        reporter.finish(made_result())
+        reporter.finish(result())
 
     assert arrived(service) == list(range(8))
     assert not list((tmp_path / "spool").iterdir())
@@ -179,7 +184,7 @@ def test_a_long_absence_with_probes_is_inherited_in_batches_that_the_service_tak
 
     with reporting(service, tmp_path, attempt=2, flush_seconds=60) as reporter:
         reporter.begin(119)
-        reporter.finish(made_result())
+        reporter.finish(result())
 
     assert arrived(service) == list(range(120))
     assert len(service.observations) == 10_800
@@ -195,7 +200,7 @@ def test_large_observations_fill_a_batch_by_their_bytes(service: AttemptService,
         for step in range(40):
             reporter.observe(wide.model_copy(update={"step": step}))
             reporter.point(Point(step=step, tokens=step))
-        reporter.finish(made_result())
+        reporter.finish(result())
 
     assert arrived(service) == list(range(40))
     assert len(service.observations) == 40
@@ -211,7 +216,7 @@ def test_what_a_killed_takeover_left_twice_is_brought_once(service: AttemptServi
 
     with reporting(service, tmp_path, attempt=3) as reporter:
         reporter.begin(5)
-        reporter.finish(made_result())
+        reporter.finish(result())
 
     assert arrived(service) == [0, 1, 2, 3]
     assert [service.points[step].tokens for step in range(4)] == [99, 99, 99, 3]
@@ -227,7 +232,7 @@ def test_a_damaged_spool_file_is_passed_over(service: AttemptService, tmp_path: 
 
     with reporting(service, tmp_path, attempt=2) as reporter:
         reporter.begin(6)
-        reporter.finish(made_result())
+        reporter.finish(result())
 
     assert arrived(service) == []
     assert not list((tmp_path / "spool").iterdir())
@@ -264,7 +269,7 @@ def test_a_lost_lease_ends_the_run_at_its_next_step(service: AttemptService, tmp
 
         until(lost, "the worker knows")
         with pytest.raises(LeaseRevokedError, match="409"):
-            reporter.finish(made_result())
+            reporter.finish(result())
 
     assert (arrived(service), service.ending) == ([], None)
 
@@ -275,6 +280,40 @@ def test_patience_has_an_end_and_unsent_points_stay_on_disk(service: AttemptServ
     with reporting(service, tmp_path, patience_seconds=0.2) as reporter:
         reporter.point(Point(step=1, tokens=0))
         with pytest.raises(ServiceUnavailableError, match="not accepted within"):
-            reporter.finish(made_result())
+            reporter.finish(result())
 
     assert [path.name for path in (tmp_path / "spool").iterdir()] == ["a0001-000000000.json"]
+
+
+def test_hello_waits_for_a_service_that_is_just_starting(service: AttemptService) -> None:
+    """The dispatcher may be quicker than the api process."""
+    service.lose_answers = 2
+    with ServiceClient(service.url, "r1", 1, TOKEN) as client:
+        assert client.hello() == service.assignment
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (409, LeaseRevokedError),
+        (401, ReportRefusedError),
+        (404, ReportRefusedError),
+        (422, ReportRefusedError),
+        (429, ServiceUnavailableError),
+        (500, ServiceUnavailableError),
+        (200, ReportRefusedError),
+    ],
+)
+def test_every_answer_has_its_meaning(service: AttemptService, status: int, error: type[Exception]) -> None:
+    """A 200 with a body in other words is a refusal too."""
+    service.status = status
+    with ServiceClient(service.url, "r1", 1, TOKEN) as client, pytest.raises(error, match=r"hello was answered"):
+        client.hello(patience_seconds=0)
+
+
+def test_pauses_double_up_to_a_bound_and_are_jittered() -> None:
+    """Each is between half of its step and the whole of it."""
+    pauses = list(itertools.islice(backoff(0.2, 5.0), 8))
+
+    for pause, step in zip(pauses, [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0], strict=True):
+        assert step / 2 <= pause <= step

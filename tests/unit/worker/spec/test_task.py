@@ -3,20 +3,14 @@
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
+from tests.unit.worker.spec.test_run import faults
 from worker.spec.run import RunSpec
 
 
 def spec(**workload: Any) -> dict[str, Any]:
     fields = {"budget": {"steps": 10}, **workload}
     return {"workload": fields, "optimizer": {"name": "adamw", "lr": 1e-3}, "seed": 1}
-
-
-def faults(raw: dict[str, Any]) -> dict[str, str]:
-    with pytest.raises(ValidationError) as refused:
-        RunSpec.model_validate(raw)
-    return {".".join(map(str, error["loc"])): error["msg"] for error in refused.value.errors()}
 
 
 def test_a_name_is_short_for_a_task_with_its_defaults() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tests.factories.reporters import MemoryReporter
+from tests.factories.reporters import MemoryReporter, reported
 from worker.models import build_model
 from worker.records.result import Point, TextSamples
 from worker.reporting.reporter import FileReporter, read_reports
@@ -29,10 +29,9 @@ def spec_of(task: str = "sft", samples: dict[str, Any] | None = None, **more: An
     return RunSpec.model_validate({"workload": workload | more, "optimizer": {"name": "adapm", "lr": 1e-3}, "seed": 2})
 
 
-def reported(spec: RunSpec, folder: Path) -> MemoryReporter:
-    reporter = MemoryReporter()
-    run(spec, reporter, Folders(run_folder=folder / spec.content_hash(), dataset_folder=folder / "datasets"))
-    return reporter
+def trained(spec: RunSpec, folder: Path) -> MemoryReporter:
+    folders = Folders(run_folder=folder / spec.content_hash(), dataset_folder=folder / "datasets")
+    return reported(spec, folders)[0]
 
 
 def losses(points: list[Point]) -> list[tuple[float | None, ...]]:
@@ -41,8 +40,8 @@ def losses(points: list[Point]) -> list[tuple[float | None, ...]]:
 
 @pytest.mark.parametrize("task", ["sft", {"kind": "rlhf", "answer_tokens": 4, "reward": "printable"}])
 def test_training_keeps_every_bit_and_each_evaluation_has_its_texts(task: Any, tmp_path: Path) -> None:
-    plain = reported(spec_of(task), tmp_path)
-    writing = reported(spec_of(task, {"prompts": PROMPTS, "tokens": 8}), tmp_path)
+    plain = trained(spec_of(task), tmp_path)
+    writing = trained(spec_of(task, {"prompts": PROMPTS, "tokens": 8}), tmp_path)
 
     assert losses(writing.points) == losses(plain.points)
     assert not plain.samples

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.factories.reporters import MemoryReporter
+from tests.factories.reporters import reported
 from tests.factories.specification import made_spec
 from worker.records.result import Point
-from worker.run import Folders, run
+from worker.run import Folders
 from worker.spec.run import RunSpec
 from worker.training.averaging import WeightAverage
 
@@ -77,10 +77,8 @@ def test_the_weights_come_back_to_the_bit_even_where_the_evaluation_fails() -> N
 
 
 def points_of(spec: RunSpec, folders: Folders, name: str) -> list[Point]:
-    reporter = MemoryReporter()
     run_folders = Folders(run_folder=folders.run_folder / name, dataset_folder=folders.dataset_folder)
-    run(spec, reporter, run_folders)
-    return reporter.points
+    return reported(spec, run_folders)[0].points
 
 
 def test_training_is_the_same_to_the_bit_and_validation_is_the_averages(folders: Folders) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.factories.reporters import MemoryReporter
+from tests.factories.reporters import MemoryReporter, reported
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
 from worker.errors import OutOfMemoryError
@@ -108,9 +108,8 @@ def test_trials_take_real_steps_under_an_exact_cap_and_leave_random_states_alone
 
 
 def result_of(folders: Folders, path: Path, **fields: Any) -> tuple[Result, list[float | None]]:
-    reporter = MemoryReporter()
     run_folders = Folders(run_folder=path, dataset_folder=folders.dataset_folder)
-    result = run(executed(long_spec(), **fields), reporter, run_folders)
+    reporter, result = reported(executed(long_spec(), **fields), run_folders)
     return result, [point.train_loss for point in reporter.points]
 
 

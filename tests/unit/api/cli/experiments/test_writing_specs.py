@@ -1,4 +1,5 @@
-"""`init` writes specifications that are valid; `schema` takes what the service takes, and knows the names."""
+"""`init` writes specifications that are valid; `schema` takes what the service takes, and knows the names; what is no
+file of a specification is told so."""
 
 import json
 from pathlib import Path
@@ -6,9 +7,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from api.cli import main
+from api.cli.experiments.specs import read_spec
 from optim import catalog
 from orchestrator.specs.schema import SPECS, schema
 from orchestrator.specs.text import parse
@@ -109,3 +112,24 @@ def test_the_schema_takes_what_users_write_and_not_their_slips():
     ]
     assert faults("comparison", fields | {"sedes": [1]}) == [""]
     assert schema("run")["$defs"]["OptimizerSpec"]["properties"]["name"]["anyOf"][0]["enum"] == list(catalog.names())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "adapm-bench init"),
+        (b"\xff\xfe\x00", "line 1, is not UTF-8"),
+        (b"a: [1", "spec.yaml:1:6: "),
+        (b"seeds: [" + b"1, " * 400_000 + b"2]", "1,000,000 characters"),
+    ],
+)
+def test_what_is_no_file_of_a_specification_is_refused_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "spec.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(typer.Exit) as leaving:
+        read_spec(path)
+    assert leaving.value.exit_code == 2
+    assert words in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""Fits over experiments: what each optimizer's law is, how two compare, and no NaN wherever runs are missing."""
+"""Fits over experiments: what each optimizer's law is, how two compare, which sizes they predict, and no NaN wherever
+runs are missing."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ import pytest
 from benchmarks.scaling_fit import HOFFMANN, STRAIGHT, World, covered, grid, line
 from orchestrator.analysis.laws.fit import FitError, fit_experiments
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport
-from orchestrator.analysis.laws.targets import Target
+from orchestrator.analysis.laws.targets import Target, is_target, larger_presets, target
 from orchestrator.analysis.laws.verdicts import no_law
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -286,3 +287,14 @@ def test_intervals_hold_equal_optimizers_are_seldom_told_apart_and_a_true_differ
     assert equal["told apart"] <= 0.05 + 3 * 0.05
     assert equal["changes"] <= 0.05 + 3 * 0.05
     assert covered(World(**(vars(world) | {"gap": 0.05})), 10, draws=50)["worse"] >= 0.8
+
+
+def test_targets_are_models_or_numbers() -> None:
+    assert target("1e9", "byte") == Target(10**9)
+    assert target("gpt2-tiny", "byte") == Target(858_880, None, "gpt2-tiny")
+    assert target("gpt2-tiny", "bpe-1256").parameters == 858_880 + 1000 * 128
+    assert larger_presets({"gpt2-nano", "gpt2-tiny"}, "byte") == ("gpt2-mini", "gpt2-40m")
+    assert larger_presets({"linear"}, "byte") == ()
+    for wrong in ("gpt9", "", "0", "-1", "nan", "inf", "1e16"):
+        with pytest.raises(ValueError, match="must be a number of parameters"):
+            is_target(wrong)
