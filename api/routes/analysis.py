@@ -11,6 +11,7 @@ from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.fields import MOST_SEEDS
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
 
@@ -34,7 +35,7 @@ Predict = Annotated[
         "else at the largest model's tokens per parameter. Without a law nothing is predicted.",
     ),
 ]
-SeedCount = Annotated[int, Query(ge=1, le=256, description="How many fresh seeds the comparison has.")]
+SeedCount = Annotated[int, Query(ge=1, le=MOST_SEEDS, description="How many fresh seeds the comparison has.")]
 StudyName = Annotated[str, Path(pattern=ID_PATTERN)]
 
 

@@ -36,6 +36,7 @@ from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
+from orchestrator.kinds.fields import MOST_SEEDS
 from orchestrator.kinds.registry import KINDS, ExperimentSpec
 from orchestrator.names import Name
 from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, SubmissionReceipt
@@ -74,7 +75,7 @@ class CloneRequest(Record):
 
     name: Name | None = None
     """Null is the name of the experiment that is cloned."""
-    fresh_seeds: Annotated[int, Field(strict=True, ge=1, le=256)] | None = None
+    fresh_seeds: Annotated[int, Field(strict=True, ge=1, le=MOST_SEEDS)] | None = None
     """The number of fresh seeds on which it was neither tuned nor judged, the next numbers, instead of its own: the
     question once more, answered by itself. Null: the same seeds."""
     keep_rates: bool = False

@@ -24,12 +24,11 @@ from dashboards.render import missing_page, page, refused_page, visitor_id
 from orchestrator.annotations import AnnotationChange, LabelChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, MissingDataError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment
+from orchestrator.kinds.fields import MOST_SEEDS
 from orchestrator.records import AnyExperiment, ExperimentRecord
 from orchestrator.services.experiments import Experiments
 from orchestrator.store.external_runs import ExternalRuns
 
-MOST_SEEDS = 256
-"""The most seeds of one experiment."""
 MOST_DELETED = 200
 """The most deleted experiments on one page; `adapm-bench ls --deleted` lists more."""
 OVERTAKEN = 412

@@ -15,6 +15,7 @@ from orchestrator.analysis.laws.targets import target
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.fields import MOST_SEEDS
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -34,8 +35,6 @@ from worker.records.result import Verdict
 from worker.spec.run import Workload
 from worker.words import pluralize
 
-MOST_SEEDS = 256
-"""The most seeds of an experiment."""
 CANDIDATES_NAMED = 6
 """The candidates named in a list, of an experiment that the bench did not plan."""
 Tone = Literal["good", "live", "wait", "warn", "bad"]

@@ -27,7 +27,7 @@ from worker.spec.run import Workload
 
 MICRO = "micro_batch_sequences"
 MOST_STEPS = 1_000_000_000
-"""The bound of `worker.spec.run.Count`."""
+"""The bound of `worker.schema.Count`."""
 TOKENS = 1e18
 """More than anybody will train on; a larger number is a mistake."""
 
