@@ -45,9 +45,9 @@ from dashboards.data.reader import Reader
 from dashboards.files.figures import FigureFiles
 from dashboards.pages.routes import pages
 from orchestrator.services.composition import Services
+from orchestrator.settings import REQUESTS_A_SECOND
 from orchestrator.studies.reports import Studies
 
-REQUESTS_A_SECOND = 100.0
 NOUNS = (experiments, runs, files, analysis, attempts, catalog, external_runs, keys, webhooks)
 """Below `/v1`, in the order in which OpenAPI lists them."""
 

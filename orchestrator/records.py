@@ -328,6 +328,7 @@ class Interval(Record):
         return None if self.high is None else self.high - self.mean
 
 
+SECONDS_PER_HOUR = 3_600.0
 SIGNIFICANCE = 0.05
 """The share of experiments of equal candidates in which any of them may be called better or worse."""
 

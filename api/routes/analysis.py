@@ -12,13 +12,12 @@ from orchestrator.analysis.laws.targets import is_target
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.fields import MOST_SEEDS
+from orchestrator.services.analysis import MOST_EXPERIMENTS
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
 
 router = APIRouter(route_class=JsonRoute)
 
-MOST_EXPERIMENTS = 64
-"""Each is read with all of its runs."""
 ExperimentIds = Annotated[
     list[Annotated[str, Query(pattern=ID_PATTERN)]],
     Query(alias="experiment", min_length=1, max_length=MOST_EXPERIMENTS, description="Ids; repeat the parameter."),

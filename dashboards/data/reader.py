@@ -23,7 +23,6 @@ from dashboards.data.series import (
 from dashboards.palette import Style, external_styles, styles
 from dashboards.text.words import LeaderboardLine, leaderboard
 from orchestrator.analysis.cells import select_cell
-from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.analysis.external_runs import judge
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.laws.targets import larger_presets
@@ -33,6 +32,7 @@ from orchestrator.external_runs import USUAL_METRICS, ExternalExperiment, Judged
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import (
+    SECONDS_PER_HOUR,
     AnyExperiment,
     Comparison,
     DamagedExperiment,

@@ -19,8 +19,7 @@ from dashboards.figures.base import (
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.text import formats
 from dashboards.view_state import ViewState
-from orchestrator.analysis.comparison import SECONDS_PER_HOUR
-from orchestrator.records import Comparison, Interval
+from orchestrator.records import SECONDS_PER_HOUR, Comparison, Interval
 
 Price = Literal["memory", "hours"]
 FEWEST_HOURS = 0.1

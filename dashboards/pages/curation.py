@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.render import missing_page, page, refused_page, visitor_id
+from dashboards.view_state import number_of
 from orchestrator.annotations import AnnotationChange, LabelChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, MissingDataError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment
@@ -32,8 +33,6 @@ from orchestrator.store.external_runs import ExternalRuns
 MOST_DELETED = 200
 """The most deleted experiments on one page; `adapm-bench ls --deleted` lists more."""
 OVERTAKEN = 412
-LONGEST_NUMBER = 15
-"""Digits of a revision: none that a form of ours sends has more."""
 
 P = ParamSpec("P")
 Sent = Annotated[Pairs, Depends(read_form_pairs)]
@@ -109,8 +108,7 @@ class CurationPages:
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
         """Take labels and note from the form. What cannot be taken comes back as it was written, with the reason."""
         sent = dict(pairs)
-        revision_text = sent.get("revision", "")
-        revision = int(revision_text) if revision_text.isdecimal() and len(revision_text) <= LONGEST_NUMBER else None
+        revision = number_of(sent.get("revision", ""))
         try:
             fields: dict[str, Any] = {"note": sent["note"]} if "note" in sent else {}
             fields |= {"labels": _split(sent["labels"])} if "labels" in sent else {}

@@ -28,10 +28,10 @@ from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.records import ExperimentRecord
+from orchestrator.services.analysis import MOST_EXPERIMENTS
 from orchestrator.services.monitor import Monitor
 from worker.words import pluralize
 
-MOST_EXPERIMENTS = 64
 MOST_TARGETS = 8
 
 

@@ -23,6 +23,7 @@ from orchestrator.design import ComparisonDesign
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import (
+    SECONDS_PER_HOUR,
     SIGNIFICANCE,
     TENSORS,
     CandidatePair,
@@ -42,7 +43,6 @@ from orchestrator.tuning.ranges import searched_values
 from orchestrator.tuning.tuner import Setting
 from worker.records.result import Verdict
 
-SECONDS_PER_HOUR = 3600.0
 EVALUATION_ERROR = 0.5
 """Standard error of a difference of two losses by the validation text, in nats, times the root of its tokens. AdamW,
 AdaPM and AdaPM-mini have 0.29 to 0.59 on Python text after 150 steps. Optimizers that differ by 0.3 nats and more have

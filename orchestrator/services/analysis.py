@@ -20,6 +20,8 @@ from orchestrator.store.database import Database
 from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
 
+MOST_EXPERIMENTS = 64
+"""The most experiments of one question: each is read with all of its runs."""
 NO_CURVE = ValidationCurve(steps=(), losses=())
 
 

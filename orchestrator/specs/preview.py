@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from orchestrator.kinds.experiment import RunBudget
 from orchestrator.kinds.registry import ExperimentSpec, validate_spec
-from orchestrator.records import RunRecord
+from orchestrator.records import SECONDS_PER_HOUR, RunRecord
 from orchestrator.specs.faults import Fault, faults
 from orchestrator.specs.footprints import Footprints, footprint_question
 from worker.catalog import presets
@@ -191,7 +191,7 @@ def estimate_cost(budgets: Sequence[RunBudget], measured: RunsOfModel) -> CostEs
         return None
     measured_paces = [pace for pace in paces.values() if pace is not None]
     return CostEstimate(
-        device_hours=sum(pace.seconds(budget) for budget, pace in paced_budgets) / 3600,
+        device_hours=sum(pace.seconds(budget) for budget, pace in paced_budgets) / SECONDS_PER_HOUR,
         device=", ".join(dict.fromkeys(pace.device for pace in measured_paces)),
         measured_runs=sum(pace.runs for pace in measured_paces),
         assumed=tuple(
