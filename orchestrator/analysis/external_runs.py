@@ -184,16 +184,14 @@ def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | N
     candidates = []
     for name, rates in seeds_at.items():
         grid = tuple(rates)
-        own_rate = grid[len(grid) // 2]
-        tuner = Grid(own=own_rate, trials=len(grid), rates=grid)
         candidates.append(
             CandidateDesign(
                 name=name,
                 title=name,
                 optimizer=name,
-                own_rate=own_rate,
+                own_rate=grid[len(grid) // 2],
                 learning_rates=grid,
-                tuners=(tuner,) if tuning else (),
+                tuners=(Grid(grid),) if tuning else (),
             )
         )
     return ComparisonDesign(

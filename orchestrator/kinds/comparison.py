@@ -345,8 +345,7 @@ class ComparisonSpec(TunedExperiment):
             case "line":
                 return LineSearch(own=candidate.own_rate(), trials=trials, shift=spread_shift(replicate))
             case "grid":
-                rates = candidate.learning_rates
-                return Grid(own=candidate.own_rate(), trials=len(rates), rates=rates)
+                return Grid(candidate.learning_rates)
             case "random":
                 return RandomSearch(priors=self.priors(name), trials=trials, seed=self.replicate_seeds(replicate)[0][0])
             case "coordinate":
