@@ -46,7 +46,7 @@ MOST_DEPTH = 32
 """The deepest configuration: mappings and lists in one another."""
 USUAL_METRICS = ("val_loss", "eval_loss", "validation_loss", "val/loss", "eval/loss", "loss/val")
 """The usual names of a validation loss, in the order of the search."""
-SAMPLES = "system/"
+SYSTEM = "system/"
 """The beginning of the names of the machine's metrics; their step is the number of the sample."""
 END_UNKNOWN = frozenset({"csv", "tensorboard", "trackio"})
 """Sources that do not say whether a run ended; it counts as finished."""

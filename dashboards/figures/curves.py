@@ -74,11 +74,10 @@ def loss_curves(
     `budget` is the x value at the end of a whole run, where it is known: the axis then shows what is still to come.
     `title` is the loss axis's.
     """
-    shown = [curve for curve in curves if curve.candidate not in view.hidden]
-    data = [curve_trace for curve in shown for curve_trace in _curve_traces(curve, view, theme)]
+    data = [curve_trace for curve in curves for curve_trace in _curve_traces(curve, view, theme)]
     layout = layout_of(theme, x_title=AXIS_TITLES[view.x], y_title=title)
-    layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
-    _set_ranges(layout, shown, view, budget)
+    layout["hovermode"] = "x unified" if len(curves) <= 8 else "closest"
+    _set_ranges(layout, curves, view, budget)
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
 
 

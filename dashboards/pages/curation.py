@@ -32,7 +32,6 @@ from orchestrator.store.external_runs import ExternalRuns
 
 MOST_DELETED = 200
 """The most deleted experiments on one page; `adapm-bench ls --deleted` lists more."""
-OVERTAKEN = 412
 
 P = ParamSpec("P")
 Sent = Annotated[Pairs, Depends(read_form_pairs)]
@@ -129,7 +128,7 @@ class CurationPages:
             return _form(self._experiments.find(experiment_id), sent=sent, faults=faults, status=422)
         except ChangedMeanwhileError:
             experiment = self._experiments.find(experiment_id)
-            return _form(experiment, sent=sent, faults=[CHANGED_SINCE], status=OVERTAKEN)
+            return _form(experiment, sent=sent, faults=[CHANGED_SINCE], status=412)
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
 
     def ask_to_clone(
@@ -222,7 +221,7 @@ def _form(
         shown=typed["shown"],
         note=typed["note"],
         faults=faults,
-        overtaken=status == OVERTAKEN,
+        overtaken=status == 412,
     )
 
 

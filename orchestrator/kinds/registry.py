@@ -15,14 +15,17 @@ from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.sweep import SweepSpec
 from worker.schema import first_fault, read_stored
 
+COMPARISON: Final = "comparison"
+"""The kind of an experiment that names none."""
+
 
 def kind(value: Any) -> Any:
     """Return the kind of a specification, of its JSON or of whatever was sent instead. Faults call it by this name."""
-    return value.get("kind", "comparison") if isinstance(value, dict) else getattr(value, "kind", "comparison")
+    return value.get("kind", COMPARISON) if isinstance(value, dict) else getattr(value, "kind", COMPARISON)
 
 
 ExperimentSpec = Annotated[
-    Annotated[ComparisonSpec, Tag("comparison")]
+    Annotated[ComparisonSpec, Tag(COMPARISON)]
     | Annotated[ScalingSpec, Tag("scaling")]
     | Annotated[SweepSpec, Tag("sweep")],
     Discriminator(kind),

@@ -30,7 +30,8 @@ MEASURED_RUNS = 60
 ONE_RUN = (
     "makes this the specification of one run, which `adapm-bench run` takes; an experiment has candidates and seeds"
 )
-ASKED = {"rank_ratio", "state_dtype"}
+COUNTED_OPTIONS = {"rank_ratio", "state_dtype"}
+"""Hyperparameters that a footprint is counted for."""
 STATELESS = {"eps", "weight_decay", "clip", "refresh_interval", "inner_iterations", "seed", "lr", "warmup_steps"}
 """Hyperparameters that no byte of state depends on."""
 RunsOfModel = Callable[[str], Sequence[RunRecord]]
@@ -255,7 +256,7 @@ def _question(budget: RunBudget) -> FootprintQuestion | None:
     model, options = budget.workload.model, budget.options
     if model not in presets.names() or budget.has_rules:
         return None
-    if options.keys() - ASKED - STATELESS or budget.searched - STATELESS:
+    if options.keys() - COUNTED_OPTIONS - STATELESS or budget.searched - STATELESS:
         return None
     if presets.preset(model).vocabulary_of_tokenizer and budget.workload.data.tokenizer != "byte":
         return None

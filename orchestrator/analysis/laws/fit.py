@@ -246,8 +246,8 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
     losses: dict[Key, float] = {}
     lost, ended = set(), set()
     for index, summary in enumerate(cells):
-        of_seeds = summary.best.losses()
-        for run in summary.best_records():
+        of_seeds = summary.compared_runs.losses()
+        for run in summary.compared_records():
             if (result := run.result) is None:
                 continue
             unit = index << 64 | run.seed  # a number of its own for every run
@@ -382,9 +382,9 @@ def _points(sample: Sample, fitted: FittedLaw | None, form: LawForm) -> tuple[Sc
     )
 
 
-STEPS = 40
+CURVE_POINTS = 40
 """Points of a curve: on logarithmic axes it bends little."""
-BEYOND = 2.0
+CURVE_REACH = 2.0
 """The length of a curve beyond the largest point, unless a farther one is predicted."""
 MOST_CURVES = 6
 """The most curves that a figure can show apart."""
@@ -397,14 +397,9 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     form, cells = fitted.law.form, [*fitted.sample.cells()]
     axis = form.variables[0]
     trained_values = [cell[axis] for cell in cells]
-    requested_values = [
-        (target.parameters, fitted.tokens_at(target.parameters, target.tokens))[axis] for target in predict
-    ]
-    grid = [
-        round(step)
-        for step in np.geomspace(min(trained_values), max([BEYOND * max(trained_values), *requested_values]), STEPS)
-    ]
-
+    requested = [(target.parameters, fitted.tokens_at(target.parameters, target.tokens))[axis] for target in predict]
+    end = max([CURVE_REACH * max(trained_values), *requested])
+    grid = [round(step) for step in np.geomspace(min(trained_values), end, CURVE_POINTS)]
     budgets = sorted({tokens for _, tokens in cells})
     ratios = sorted({float(f"{tokens / parameters:.2g}") for parameters, tokens in cells})
     if form.variables == (TOKENS,):
