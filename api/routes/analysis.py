@@ -45,35 +45,35 @@ def fits(
     form: LawFormQuery = None,
     predict: Predict = [],  # noqa: B006 — FastAPI copies it
 ) -> FitReport:
-    """Scaling laws of every candidate over several experiments, with intervals and verdicts."""
+    """Fit scaling laws of every candidate over several experiments, with intervals and verdicts."""
     return state.services.analysis.fit(ids, form=form, predict=predict)
 
 
 @router.get("/profiles", tags=["several experiments"], responses=problems(404, 409, 422))
 def profile(state: State, ids: ExperimentIds) -> ProfileReport:
-    """Scores of every candidate over the workloads of several comparisons."""
+    """Score every candidate over the workloads of several comparisons."""
     return state.services.analysis.profile(ids)
 
 
 @router.get("/experiments/{experiment_id}/sweep", tags=["sweeps"], responses=problems(404, 409))
 def sweep(experiment_id: ExperimentIdPath, state: State) -> SweepReport:
-    """A sweep's trials, the best one of each optimizer, and which hyperparameters mattered; 409 for other kinds."""
+    """Return a sweep's trials, each optimizer's best, and which hyperparameters mattered; 409 for other kinds."""
     return state.services.analysis.sweep(experiment_id)
 
 
 @router.get("/experiments/{experiment_id}/sweep/comparison", tags=["sweeps"], responses=problems(404, 409))
 def sweep_comparison(experiment_id: ExperimentIdPath, state: State, seeds: SeedCount = 3) -> ComparisonSpec:
-    """The specification of a comparison of the best trials on new seeds; 409 before the sweep has ended."""
+    """Return the specification of a comparison of the best trials on new seeds; 409 before the sweep has ended."""
     return state.services.analysis.sweep_comparison(experiment_id, seeds)
 
 
 @router.get("/studies", tags=["studies"])
 def studies(state: State) -> Page[StudySummary]:
-    """Every study with its plans, experiments and findings, in the paper's order."""
+    """List the studies with their plans, experiments and findings, in the paper's order."""
     return Page(items=state.studies.summaries())
 
 
 @router.get("/studies/{name}", tags=["studies"], responses=problems(404))
 def study(name: StudyName, state: State) -> StudySummary:
-    """A study. To run it, submit each experiment's `spec` under its `key` that has no `experiment_id` yet."""
+    """Return a study. To run it, submit each experiment's `spec` under its `key` that has no `experiment_id` yet."""
     return state.studies.get(name)

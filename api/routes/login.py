@@ -29,7 +29,7 @@ def our_path(text: str) -> str:
 
 @router.get("/login")
 def form(target: Annotated[str, Query(alias="next")] = "/") -> Response:
-    """The form."""
+    """Show the form."""
     return page("login.html", target=our_path(target), trouble=None)
 
 

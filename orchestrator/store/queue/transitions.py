@@ -2,7 +2,7 @@
 
     lock (`run_rows.py`)  →  decide (pure: `RunRow` → `RunRow`)  →  `move` (checked and logged)
 
-What a move entails comes with it: who has to be told is told, and what follows has news.
+A move notifies watchers, and notes in its experiment that a run has ended.
 """
 
 import secrets
