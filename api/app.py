@@ -61,8 +61,8 @@ def create_app(
 ) -> FastAPI:
     """Return the application over the services, for requests that name one of `allowed_hosts`.
 
-    `requests_a_second` is what one key may ask for, where the service has keys. `stopping` tells open streams that the
-    process is about to end, so that they end first.
+    `requests_a_second` is what one key may ask for, where the service has keys. `stopping` says whether the
+    process is about to end, so that open streams end first.
     """
     app = FastAPI(
         title="AdaPM Bench",

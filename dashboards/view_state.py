@@ -35,7 +35,7 @@ class ViewState:
     hidden: tuple[str, ...] = ()
     """Candidates left out of the figures; tables always show all of them."""
     baseline: str = ""
-    """The candidate that the others are held against; empty is the planned one."""
+    """The candidate that the others are compared with; empty is the planned one."""
     cell: str = ""
     """The size and budget in view, of a scaling experiment; empty: the law over all of them."""
     all_columns: bool = False

@@ -1,4 +1,4 @@
-"""External runs: what training loops outside of the bench tell of themselves, and what is judged by it. Records.
+"""External runs: what training loops outside of the bench log, and the verdicts on it. Records.
 
     a loop of somebody's own ─► lines of a spool (`api/client/spool.py`) ─► external runs ─► a judgement
 

@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_stdin: bool) -> None:
-    """Dispatch and export until told to end; then let the workers write checkpoints and leave.
+    """Dispatch and export until asked to end; then let the workers write checkpoints and leave.
 
     Of several dispatchers on one database one leads, and one exports. One that is started again under the `name` of a
     dead one goes on at once instead of waiting for its lease to run out.

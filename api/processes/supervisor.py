@@ -187,7 +187,7 @@ class Supervisor:
                     child.start_after = time.monotonic() + BACKOFF_SECONDS[-1]
 
     def _note_end(self, child: _Child, status: int) -> None:
-        """Plan the next start of a child that ended, or give up. What ends on a full disk is not held against it, for
+        """Plan the next start of a child that ended, or give up. An end on a full disk does not count as a crash, for
         as long as that takes."""
         now = time.monotonic()
         _close_input(child)

@@ -41,7 +41,7 @@ class PresentedLease(NamedTuple):
 async def presented_lease(
     run_id: RunIdPath, attempt: AttemptPath, credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]
 ) -> PresentedLease:
-    """The lease that the guard has let in; `async` so that it takes no thread."""
+    """Return the lease that the guard has let in; `async` so that it takes no thread."""
     return PresentedLease(run_id, attempt, credentials.credentials)
 
 
@@ -61,7 +61,7 @@ def heartbeat(lease: Lease, state: State, beat: Heartbeat) -> Response:
 
 
 def batch_body() -> dict[str, Any]:
-    """The body of `POST …/points` for OpenAPI: the route reads it by itself, so FastAPI does not know."""
+    """Return the body of `POST …/points` for OpenAPI: the route reads it by itself, so FastAPI does not know it."""
     schema = PointsBatch.model_json_schema(ref_template="#/components/schemas/{model}")
     # A page of observations has brought the other definitions into the document.
     schema["properties"]["columns"] = schema.pop("$defs")["PointColumns"]

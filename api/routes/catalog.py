@@ -82,7 +82,7 @@ def plan(
 
 
 def _count(footprints: Footprints, ask: Callable[[], FootprintQuestion]) -> Footprint:
-    """The answer to that question, or the problem that tells why there is none."""
+    """Return the answer to the question, or the problem that says why there is none."""
     try:
         question = ask()
         footprint = footprints.count(question)

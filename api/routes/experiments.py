@@ -158,7 +158,7 @@ def comparison_table(
 
 
 def existing_experiment(experiment_id: ExperimentIdPath, state: State) -> AnyExperiment:
-    """The experiment, looked up before a stream begins: once it has, 404 can no longer be said."""
+    """Return the experiment, looked up before a stream begins: afterwards it is too late for a 404."""
     return state.services.experiments.get_any(experiment_id)
 
 

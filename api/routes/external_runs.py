@@ -1,4 +1,4 @@
-"""External runs over REST: lines of spools in, what they tell and what it comes to out. None of it is ever queued."""
+"""External runs over REST: lines of spools in, their values and verdicts out. None of it is ever queued."""
 
 from typing import Annotated
 

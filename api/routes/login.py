@@ -23,7 +23,7 @@ OUR_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x20\x7f]*")
 
 
 def our_path(text: str) -> str:
-    """`text` if it is a path on this service, else the front page."""
+    """Return `text` if it is a path on this service, else the front page."""
     return text if OUR_PATH.fullmatch(text) else "/"
 
 

@@ -24,14 +24,7 @@ from api.routes.context import (
 )
 from orchestrator.columns import FIELDS, STEP
 from orchestrator.jobs import RunAction, RunStatus
-from orchestrator.records import (
-    SORT_KEYS,
-    AttemptRecord,
-    Chart,
-    EventRecord,
-    QueuePosition,
-    RunRecord,
-)
+from orchestrator.records import SORT_KEYS, AttemptRecord, Chart, EventRecord, QueuePosition, RunRecord
 from orchestrator.run_table.fields import LONGEST_NAME
 from orchestrator.run_table.filters import LONGEST_FILTER
 from orchestrator.run_table.query import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, read_query

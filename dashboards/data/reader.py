@@ -117,7 +117,7 @@ class Reader:
 
     def snapshot(self, experiment_id: str, cell: str = "", *, baseline: str = "") -> Snapshot:
         """Return the experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest
-        model's. `baseline`: held against that candidate instead of the planned one, where it is one. Raises
+        model's. `baseline`: compared with that candidate instead of the planned one, where it is one. Raises
         `NotFoundError`."""
         return self._snapshot_at(experiment_id, self.experiments.version(experiment_id), cell, baseline)
 

@@ -7,23 +7,8 @@ from typing import Any, assert_never
 import numpy as np
 
 from dashboards.data.reader import Reader, Snapshot
-from dashboards.data.series import (
-    Band,
-    Series,
-    across_seeds,
-    numbers,
-    thin_band,
-)
-from dashboards.figures.base import (
-    HEADROOM,
-    ExperimentView,
-    Figure,
-    band,
-    figure,
-    layout_of,
-    plain,
-    trace,
-)
+from dashboards.data.series import Band, Series, across_seeds, numbers, thin_band
+from dashboards.figures.base import HEADROOM, ExperimentView, Figure, band, figure, layout_of, plain, trace
 from dashboards.palette import Style, ThemeName
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
@@ -69,7 +54,7 @@ def loss_curves(
     *,
     title: str = LOSS_IN_NATS,
 ) -> Figure:
-    """Training loss (thin, smoothed, with the band of the seeds) and validation loss (markers) of every candidate.
+    """Draw training loss (thin, smoothed, with the band of the seeds) and validation loss (markers) of every candidate.
 
     `budget` is the x value at the end of a whole run, where it is known: the axis then shows what is still to come.
     `title` is the loss axis's.

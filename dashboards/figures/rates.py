@@ -30,7 +30,7 @@ def learning_rates(
     *,
     narrow: bool = False,
 ) -> Figure:
-    """Final validation loss by learning rate: a line through the means, a small mark per seed, × where one diverged.
+    """Draw final validation loss by learning rate: a line through means, a small mark per seed, × if one diverged.
 
     Where a comparison tunes first, the line is dotted and its marks are hollow: it is of the tuning seeds, which chose
     the rate. The full mark is the mean of the compared seeds, which ran at that rate alone. Trials that were searched

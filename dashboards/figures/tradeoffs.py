@@ -110,7 +110,7 @@ def _front(placed: Sequence[PricedLoss]) -> list[PricedLoss]:
 
 
 def _mark(point: PricedLoss, price: Price, unit: str) -> dict[str, Any]:
-    """`unit`: of a cost in time."""
+    """Return the marks; `unit` is that of a cost in time."""
     time = formats.seconds(point.cost) if unit == "s" else formats.device_time(point.cost)
     cost = formats.size(point.cost) if price == "memory" else time
     front = f", {'on' if point.is_on_front else 'behind'} the front" if price == "memory" else ""

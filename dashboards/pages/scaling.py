@@ -85,7 +85,7 @@ class FitPages:
         return self.figure(self._requested_experiments(request), name, form, request, theme)
 
     def profiles(self, request: Request) -> HTMLResponse:
-        """Performance profiles over the comparisons that the query names."""
+        """Show performance profiles over the comparisons that the query names."""
         try:
             experiments = self._requested_experiments(request)
             report = self._reader.analysis.profile([experiment.id for experiment in experiments])

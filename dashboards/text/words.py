@@ -251,7 +251,7 @@ def verdict_chip(conclusion: Conclusion) -> Chip:
 
 
 def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
-    """(query, text, is it chosen) for each value that a field of the view may have."""
+    """Return (query, text, whether it is chosen) for each value that a field of the view may have."""
     return [(view.replace(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
 
 
@@ -387,7 +387,7 @@ def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str,
 
 
 def _tokens_per_parameter(workload: Workload) -> tuple[str, ...]:
-    """`0.95 tokens per parameter`; empty if nothing has tokens, or the catalog does not have the model."""
+    """Return `0.95 tokens per parameter`; empty if nothing has tokens, or the catalog does not have the model."""
     if workload.task.batch_unit != "tokens" or workload.model not in presets.names():
         return ()
     share = workload.tokens() / target(workload.model, workload.data.tokenizer).parameters

@@ -187,7 +187,7 @@ class SpreadMomentum(Momentum):
     _sums: list[Tensor] = field(default_factory=list)
 
     def start_times_transposed(self, start: WarmStart) -> Tensor:
-        """X M^T (B × r × outputs), for the r rows X of each, which are made of R' wherever they are read."""
+        """Return X M^T (B × r × outputs), for the r rows X of each, made of R' wherever they are read."""
         products = multiply(start, self.carried.right, axis=0)
         carried = Carried(products, self.carried.left.mT, self.beta1)
         sums = None
@@ -197,11 +197,11 @@ class SpreadMomentum(Momentum):
         return multiply(start, self.gradients, axis=0, sums=sums, carried=carried, precision=self.precision)
 
     def gram(self, rows: Tensor) -> Tensor:
-        """X X^T (B × r × r) in float64, without a copy of X in it."""
+        """Return X X^T (B × r × r) in float64, without a copy of X in it."""
         return multiply(WarmStart(rows), rows, axis=0, dtype=torch.float64)
 
     def rows_times(self, rows: Tensor) -> Tensor:
-        """X M (B × r × inputs), for r rows X of each."""
+        """Return X M (B × r × inputs), for r rows X of each."""
         carried = Carried(matmul(rows, self.carried.left), self.carried.right, self.beta1)
         return multiply(WarmStart(rows), self.gradients, axis=1, carried=carried, precision=self.precision)
 
@@ -211,7 +211,7 @@ class SpreadMomentum(Momentum):
         return sums[0] if sums is not None and len(sums) == 1 else sums
 
     def dense(self) -> Tensor:
-        """M itself (B × outputs × inputs)."""
+        """Return M itself (B × outputs × inputs)."""
         whole = torch.stack([*self.gradients]).to(self.carried.left.dtype)
         return Momentum(whole, self.carried, self.beta1).dense()
 

@@ -59,7 +59,7 @@ class WarmStart(NamedTuple):
     """B × r × n, or r × n for all blocks."""
 
     def dense(self) -> Tensor:
-        """X itself."""
+        """Return X itself."""
         if self.inverse is None or self.sketch is None:
             return self.rows
         return torch.where(self.inverse == 0.0, self.sketch, self.rows * self.inverse)
@@ -82,18 +82,18 @@ class Momentum:
     """Those that its columns are divided among; likewise for G and R'."""
 
     def start_times_transposed(self, start: WarmStart) -> Tensor:
-        """X M^T (r × m), for the r rows X of a start, of length n."""
+        """Return X M^T (r × m), for the r rows X of a start, of length n."""
         rows = start.dense()
         through_carried = matmul_transposed(matmul_transposed(rows, self.carried.right), self.carried.left)
         return self._lerp_product(through_carried, rows, self.gradient)
 
     def gram(self, rows: Tensor) -> Tensor:
-        """X X^T, for r rows X as those of a product with M^T; in float64 if the device has it."""
+        """Return X X^T, for r rows X as those of a product with M^T; in float64 if the device has it."""
         wide = rows.to(_gram_dtype(rows))
         return product_of(wide, wide.mT)
 
     def rows_times(self, rows: Tensor) -> Tensor:
-        """X M (r × n), for r rows X of length m."""
+        """Return X M (r × n), for r rows X of length m."""
         through_carried = matmul(matmul(rows, self.carried.left), self.carried.right)
         return self._lerp_product(through_carried, rows, self.gradient.mT)
 
@@ -105,7 +105,7 @@ class Momentum:
         return None
 
     def dense(self) -> Tensor:
-        """M itself."""
+        """Return M itself."""
         return add_product(self.gradient, *self.carried, beta=1.0 - self.beta1, alpha=self.beta1)
 
 
@@ -178,7 +178,7 @@ def add_product(base: Tensor, matrix: Tensor, other: Tensor, *, beta: float, alp
 
 
 def starts_of(rows: Sequence[Tensor], spares: Sequence[Tensor], among: Sequence[Groups]) -> list[WarmStart]:
-    """R' at ordinary size for subspace iteration, with rows of a sketch in the places of weak ones.
+    """Return R' at ordinary size for subspace iteration, with rows of a sketch in the places of weak ones.
 
     So are directions that `orthonormal_rows` left out, and all of a block that has been idle for long. Nobody looks
     whether a row is weak: the host would have to wait for a device.

@@ -25,7 +25,7 @@ from .sharded import sum_over_processes
 
 
 def subspace(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Tensor]) -> list[Factors]:
-    """Warm-started subspace iteration: repeat Q = orth(M R^T), R = Q^T M; then L = Q.
+    """Do warm-started subspace iteration: repeat Q = orth(M R^T), R = Q^T M; then L = Q.
 
     One iteration a step is nearly as good as the exact SVD, if n counts the layer's inputs. Then R' spans input
     directions, which turn slowly (a gradient is a sum of output errors × inputs, and inputs have a large steady part).

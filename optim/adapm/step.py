@@ -115,8 +115,8 @@ def _find_factors(
 
 
 def _momentum_of(group: Group, gradients: Sequence[Tensor], settings: StepSettings) -> Momentum:
-    """M, outputs × inputs; L' and R' of the step before in the type of the arithmetic, or where they have it the state
-    itself."""
+    """Return M, outputs × inputs, with L' and R' of the step before in the type of the arithmetic; the state itself
+    if it has that type."""
     block, portion, is_turned = group.block, group.portion, group.block.output_axis == 1
     outputs, inputs = ((), ()) if portion is None else portion.groups
     if is_turned:

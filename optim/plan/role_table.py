@@ -81,7 +81,7 @@ class Role:
 
     @property
     def sequence(self) -> tuple[BlockKind, ...]:
-        """The kinds, a single one too."""
+        """Return the kinds, a single one too."""
         return (self.kinds,) if isinstance(self.kinds, BlockKind) else tuple(self.kinds)
 
     def fits_class(self, cls: type) -> bool:
@@ -154,7 +154,7 @@ class Role:
         return heads.query if self.repeats == "query head" else heads.key_value
 
     def _sizes(self, heads: Heads | None, number: int | None, outputs: int) -> list[int] | None:
-        """Outputs of each kind in one of so many repetitions."""
+        """Return the outputs of each kind in one of so many repetitions."""
         if not number:
             return None
         if heads is not None and len(self.sequence) > 1 and set(self.sequence) <= _HEADED:

@@ -80,7 +80,7 @@ def compare(
     baseline: str | None = None,
 ) -> Comparison:
     """Return the leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss
-    last. `baseline`: held against another candidate than was planned, with intervals that allow for the choice."""
+    last. `baseline`: compared with another candidate than was planned, with intervals that allow for the choice."""
     runs = tuple(runs)
     design = comparison_design(experiment)
     chosen: tuple[str, ...] = ()

@@ -42,7 +42,7 @@ def lack_of_room(folders: Iterable[Path]) -> str | None:
     """Return the reason why a process of the service cannot start now, in a sentence; None if there is room in each of
     the folders.
 
-    Room is set aside and given back, so that a quota counts, too. What else may be wrong with a folder is not told.
+    Room is set aside and given back, so that a quota counts, too. Other faults of a folder are not reported.
     """
     for folder in folders:
         try:

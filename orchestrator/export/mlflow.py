@@ -6,7 +6,7 @@ Every delivery may be repeated, and may have been cut anywhere: runs are found a
 parameters are written with the values that they have, MLflow ignores a metric that it already holds, and an artifact
 replaces itself. So a delivery is always done from its beginning, and an entry leaves the outbox after its last call.
 
-MLflow keeps every value that it was ever told, by its moment. So a run that has ended again, after a retry, gets a
+MLflow keeps every value that it ever got, by its moment. So a run that has ended again, after a retry, gets a
 new copy, and the one of its earlier ending goes into MLflow's trash: no step has two values, no tag is of yesterday.
 """
 

@@ -45,7 +45,7 @@ class OwnSchedule(Spec):
     decay_share: DecayShare | None = omit_default(None)
 
     def __str__(self) -> str:
-        """`linear, to 0 of the rate`."""
+        """Return `linear, to 0 of the rate`."""
         parts: list[str] = [self.shape] if self.shape else []
         if self.decay_share is not None:
             parts.append(f"over the last {self.decay_share:.0%} of the steps")

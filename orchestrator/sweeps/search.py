@@ -104,11 +104,11 @@ class AshaPerCandidate(FIFOScheduler):  # type: ignore[misc] # Ray publishes no 
         self._inner = [_asha(spec) for _ in spec.candidates]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing, as above."""
+        """Return nothing, as above."""
         return {}
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Metric and mode are the inner schedulers' own."""
+        """Accept nothing: metric and mode are the inner schedulers' own."""
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:

@@ -45,7 +45,7 @@ class TuneReport:
 
 
 def follow(config: dict[str, object], *, database_url: str, steps_total: int) -> None:
-    """As the trainable, report the validation losses of the run that `config` names, until it has ended."""
+    """Report, as the trainable, the validation losses of the run that `config` names, until it has ended."""
     for report in reports(_database(database_url), str(config["run"]), steps_total):
         tune.report({LOSS: report.loss, STEP: report.step, FAULTLESS: report.faultless})
 

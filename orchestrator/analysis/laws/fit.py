@@ -19,17 +19,7 @@ import numpy as np
 from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import comparison_design, evaluation_error
 from orchestrator.analysis.estimator import JudgedRuns, conclude, instability
-from orchestrator.analysis.laws.model import (
-    FORMS,
-    SIZE,
-    TOKENS,
-    Cell,
-    Law,
-    LawForm,
-    fit,
-    interval,
-    richest_form,
-)
+from orchestrator.analysis.laws.model import FORMS, SIZE, TOKENS, Cell, Law, LawForm, fit, interval, richest_form
 from orchestrator.analysis.laws.records import (
     CandidateFit,
     Estimate,

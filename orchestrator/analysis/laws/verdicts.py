@@ -95,7 +95,7 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
 
 
 def _sentences_on_differences(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> list[str]:
-    """`Better at 1,000,000 parameters: 0.0300 nats lower than AdamW's law (95 %: 0.0210 to 0.0390).`"""
+    """Yield `Better at 1,000,000 parameters: 0.0300 nats lower than AdamW's law (95 %: 0.0210 to 0.0390).`"""
     first, last = (
         f"{edge.parameters:,} parameters" if 0 in form.variables else f"{edge.tokens:,} tokens"
         for edge in (row.loss_differences[0], row.loss_differences[-1])

@@ -12,7 +12,6 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import DiskFullError, NotFoundError
 from orchestrator.keys import SECRET, KeyRecord, KeyRequest, NewKey
-from orchestrator.records import SECONDS_PER_HOUR
 from orchestrator.store.admin.quotas import usage
 from orchestrator.store.database import DAY_SECONDS, Database
 from orchestrator.store.ids import new_id, validate_id
@@ -20,7 +19,7 @@ from orchestrator.store.run_rows import token_hash
 from orchestrator.store.tables import keys, sessions
 
 SECRET_BYTES = 32
-SESSION_SECONDS = 12 * SECONDS_PER_HOUR
+SESSION_SECONDS = DAY_SECONDS / 2
 """A working day; then the key is asked for again."""
 USED_SECONDS = 60.0
 """`last_used_at` is written no more often than this: a key that is used all the time costs no write each time."""

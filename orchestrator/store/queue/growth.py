@@ -84,7 +84,7 @@ def add_runs(
 
 
 def close(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
-    """Let an experiment get no more runs; its revision tells watchers, because no run need change with it."""
+    """Let an experiment get no more runs; its revision notifies watchers, because no run need change with it."""
     statement = sa.update(experiments).where(experiments.c.id == experiment_id)
     connection.execute(statement.values(growing=False, paused=False, news=HANDLED, revision=experiments.c.revision + 1))
     notify_closed(connection, experiment_id, now)
