@@ -172,7 +172,7 @@ class MetricSummary(Record):
     """A metric over a whole run; the last of several values at one step counts."""
 
     points: int
-    """Values that were told, repetitions among them."""
+    """Logged values, repetitions among them."""
     first_step: int
     first: float | None
     """Null where it was not finite."""
@@ -230,7 +230,7 @@ class ExternalExperiment(Record):
     created_at: float
     updated_at: float
     key_id: str | None
-    """The key that told of its first run."""
+    """The key that sent its first run."""
     runs: int
     by_state: dict[ExternalState, int]
     candidates: tuple[str, ...]
@@ -262,7 +262,7 @@ Listed = AnyExperiment | ExternalExperiment
 
 class ExternalSeries(Record):
     """The series of a run, by metric: the last value of each step. A run that went back to an earlier step has no
-    values of the steps beyond it that were told before."""
+    values of the steps beyond it that were logged before."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
@@ -311,7 +311,7 @@ class JudgedCandidate(Record):
     last_steps: tuple[int, ...]
     """The steps at which its judged runs logged their last loss: one number if all had the same budget."""
     tokens: tuple[float, ...] = ()
-    """The same of the metric `tokens`; empty if it was not told by all."""
+    """The same of the metric `tokens`; empty if not all logged it."""
 
 
 class ExternalJudgement(Record):

@@ -1,6 +1,6 @@
 """A run of any source, as pages and figures read it: the measured ones, and those that another loop or tool logged.
 
-Every run has a candidate, a setting, a seed, a state, points and their last values. What was told never looks like what
+Every run has a candidate, a setting, a seed, a state, points and their last values. Logged values never look like what
 was measured: its source marks it in every figure and table, and no mean and no lowest loss is over both.
 """
 

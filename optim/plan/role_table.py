@@ -1,4 +1,4 @@
-"""The table of roles: what the weights of a library's modules are, where no rule of `roles.py` tells.
+"""The table of roles: what the weights of a library's modules are, where no rule of `roles.py` knows.
 
     module (its class)   weight                     is, along its outputs
     GPTNeoXAttention     query_key_value.weight     query, key, value for each query head
@@ -281,4 +281,4 @@ SHIPPED: tuple[Role, ...] = (
     # A convolution whose norm is a parameter of its own.
     Role("ParametrizedConv?d", "parametrizations.weight.original1", BlockKind.CONVOLUTION),
 )
-"""The rows that come with the library: orders and names that no rule of `roles.py` tells."""
+"""The rows that come with the library: orders and names that no rule of `roles.py` knows."""

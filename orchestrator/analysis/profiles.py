@@ -195,7 +195,7 @@ def _trials(measured: Measured) -> _Trials:
     would be an advantage.
 
     The target is one that everybody reaches who is not shown to be worse than the best: of these the highest median of
-    the final losses, of two in the middle the higher one. So no score tells apart what the verdicts do not. Who ends
+    the final losses, of two in the middle the higher one. So no score separates what the verdicts do not. Who ends
     higher by no more than the margin of equivalence gets there too."""
     experiment, runs, curves = measured
     design = comparison_design(experiment)

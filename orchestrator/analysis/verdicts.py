@@ -64,7 +64,7 @@ def interval_words(low: float | None, high: float | None, text: Callable[[float]
 
 
 def signed_text(value: float) -> str:
-    """Return a difference with its sign and four decimals, or as many as it takes to tell it from zero: `-0.0124`."""
+    """Return a difference with its sign and four decimals, or as many as show that it is not zero: `-0.0124`."""
     digits = 4
     if value and abs(value) < 0.5e-4:
         digits = math.ceil(-math.log10(abs(value)))

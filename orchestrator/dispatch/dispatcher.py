@@ -165,7 +165,7 @@ class Dispatcher(Duty):
 
     def _reap(self) -> None:
         """Take the leases that ran out, and end their processes: one that hangs would keep its place for ever. Stop
-        the runs whose time is up; while nobody could tell their workers, they are left alone."""
+        the runs whose time is up; while nobody could notify their workers, they are left alone."""
         if time.monotonic() - self._reaped_at < REAP_SECONDS or not self._service_answers():
             return
         for run_id, attempt in self._queue.reap():

@@ -1,4 +1,4 @@
-"""The kinds of experiments, told apart by `kind`: what `POST /v1/experiments` takes and the database keeps.
+"""The kinds of experiments, by their field `kind`: what `POST /v1/experiments` takes and the database keeps.
 
 A new kind is one more line in `ExperimentSpec`; `tests/integration/orchestrator/test_new_kind.py` has the smallest one.
 An experiment without a `kind` is a comparison, as every one was before there were others.

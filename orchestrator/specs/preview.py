@@ -223,7 +223,7 @@ def estimate_memory(budgets: Sequence[RunBudget], footprints: Footprints) -> Ite
 def uncounted_models(
     budgets: Sequence[RunBudget], memory: Sequence[CandidateMemory], footprints: Footprints
 ) -> tuple[str, ...]:
-    """Return the models of which `memory` has nothing, and a count would tell it; the largest first."""
+    """Return the models of which `memory` has nothing, and a count would give it; the largest first."""
     counted_models = {candidate.model for candidate in memory}
     models = {budget.workload.model for budget in budgets if _question(budget) is not None} - counted_models
     uncounted = [model for model in models if footprints.find(footprint_question(model)) is None]
@@ -252,7 +252,7 @@ def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:
 
 
 def _question(budget: RunBudget) -> FootprintQuestion | None:
-    """Return the question whose answer holds for the budget; None if only a count of its own would tell."""
+    """Return the question whose answer holds for the budget; None if it needs a count of its own."""
     model, options = budget.workload.model, budget.options
     if model not in presets.names() or budget.has_rules:
         return None

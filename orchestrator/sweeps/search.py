@@ -3,8 +3,8 @@
     Tune asks for a trial ─► StoreSearch: one that the store has, else the next number ─► added to the store ─► Tune
     Tune's scheduler says STOP ─► AshaPerCandidate ─► the run is asked to finish with what there is
 
-A driver that is started again tells Tune of every trial once more, in the order of their numbers: those that have ended
-report at once, so the searcher and the scheduler know what they knew, and nothing is trained twice.
+A driver that is started again reports every trial to Tune once more, in the order of their numbers: ended ones report
+at once, so the searcher and the scheduler know what they knew, and nothing is trained twice.
 """
 
 import zlib

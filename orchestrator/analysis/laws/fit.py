@@ -1,6 +1,6 @@
 """The scaling law of each optimizer, with verdicts, from experiments of several sizes. A pure function on records.
 
-    experiments ─► each candidate's cells at the settings found ─► a form they can tell ─► `model.py` ─► differences
+    experiments ─► each candidate's cells at the settings found ─► a form they determine ─► `model.py` ─► differences
                                                                                            to the baseline ─► sentences
 
 A cell is a model size at a token budget and counts once, as the mean of its judged runs that were not lost. Two
