@@ -45,9 +45,9 @@ from dashboards.data.reader import Reader
 from dashboards.files.figures import FigureFiles
 from dashboards.pages.routes import pages
 from orchestrator.services.composition import Services
+from orchestrator.settings import REQUESTS_A_SECOND
 from orchestrator.studies.reports import Studies
 
-REQUESTS_A_SECOND = 100.0
 NOUNS = (experiments, runs, files, analysis, attempts, catalog, external_runs, keys, webhooks)
 """Below `/v1`, in the order in which OpenAPI lists them."""
 
@@ -61,8 +61,8 @@ def create_app(
 ) -> FastAPI:
     """Return the application over the services, for requests that name one of `allowed_hosts`.
 
-    `requests_a_second` is what one key may ask for, where the service has keys. `stopping` tells open streams that the
-    process is about to end, so that they end first.
+    `requests_a_second` is what one key may ask for, where the service has keys. `stopping` says whether the
+    process is about to end, so that open streams end first.
     """
     app = FastAPI(
         title="AdaPM Bench",

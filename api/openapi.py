@@ -11,12 +11,10 @@ from api.records import Problem
 from api.routes.attempts import batch_body
 from api.routes.context import problems
 from dashboards.render import ROOT_PATH
-from orchestrator.kinds.registry import KINDS
+from orchestrator.kinds.registry import COMPARISON, KINDS
 from orchestrator.specs.schema import schema
 
 JSON = "application/json"
-COMPARISON = "comparison"
-"""The kind of an experiment that names none."""
 
 
 def describe_specs(document: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ from benchmarks.optimizer_step import CONFIGS, new_model
 from benchmarks.result_file import write_result
 from optim.adapm import AdaPM, AdaPMMini, compiled, devices, kernels
 from optim.adapm.layout import Bucket
-from optim.adapm.low_rank import Factors, Start
+from optim.adapm.low_rank import Factors, WarmStart
 from optim.adapm.step import _on_device
 
 MODELS = ("124m", "1.5b", "llama-1b")
@@ -232,7 +232,7 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
             counted.found.add("our kernel", sum(_extent(tensor) for tensor in (*read, *changed)))
 
     def launch_product(
-        start: Start | None,
+        start: WarmStart | None,
         matrices: Sequence[Tensor] | Tensor,
         products: Tensor | None,
         *,

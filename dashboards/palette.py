@@ -1,7 +1,7 @@
 """Colours: one fixed hue per optimizer on every page and figure, in a light and a dark variant.
 
 The hues have a contrast of 3:1 on our backgrounds and differ in lightness, too: with deuteranopia or protanopia any two
-are 14 apart in CIELAB. Where optimizers share a hue, dash and marker tell them apart.
+are 14 apart in CIELAB. Where optimizers share a hue, dash and marker distinguish them.
 """
 
 import zlib

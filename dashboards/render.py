@@ -103,7 +103,7 @@ def missing_page(sentence: str) -> HTMLResponse:
 
 
 def refused_page(status: int, heading: str, reason: str) -> HTMLResponse:
-    """Return the page for people in place of one that there cannot be; `why` says in a sentence what is in the way."""
+    """Return the page for people in place of one that there cannot be; `reason` says why, in a sentence."""
     sentence = reason[:1].upper() + reason[1:]
     return page("missing.html", status=status, code=status, heading=heading, what=sentence)
 

@@ -17,6 +17,8 @@ AXIS_TITLES: dict[XAxis, str] = {
 }  # fmt: skip
 LONGEST_NAME = 80
 LONGEST_PANEL = 200
+LONGEST_NUMBER = 15
+"""Digits: no page of ours sends a number of more."""
 LONGEST_STATE = 40
 """Characters of an unknown state that are repeated."""
 MOST_PANELS = 8
@@ -33,7 +35,7 @@ class ViewState:
     hidden: tuple[str, ...] = ()
     """Candidates left out of the figures; tables always show all of them."""
     baseline: str = ""
-    """The candidate that the others are held against; empty is the planned one."""
+    """The candidate that the others are compared with; empty is the planned one."""
     cell: str = ""
     """The size and budget in view, of a scaling experiment; empty: the law over all of them."""
     all_columns: bool = False
@@ -89,6 +91,11 @@ class ViewState:
 def panel_words(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return the panels of an address, unread."""
     return tuple(value[:LONGEST_PANEL] for name, value in pairs if name == "panel")[:MOST_PANELS]
+
+
+def number_of(text: str) -> int | None:
+    """Return the number that a page sent; None if it is none of ours."""
+    return int(text) if text.isdecimal() and len(text) <= LONGEST_NUMBER else None
 
 
 def state_filter(value: str | None, states: tuple[Word, ...], default: Word) -> Word:

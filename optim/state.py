@@ -241,7 +241,7 @@ def _new_bytes(tensor: Tensor, locations: set[tuple[int, int, int]], unseen_byte
 
 
 def _state_name(key: str) -> str:
-    """`query.exp_avg_sq` of a fused parameter counts under `exp_avg_sq`."""
+    """Return the name to count it under: `exp_avg_sq` for `query.exp_avg_sq` of a fused parameter."""
     return key.rpartition(".")[2]
 
 

@@ -82,8 +82,8 @@ def merge_attempts(columns: Columns, attempt: NDArray[np.int64]) -> Columns:
 
 
 def buckets(columns: Columns, metric: str, count: int) -> dict[str, NDArray[Any]]:
-    """`metric` over at most `count` equal ranges of the steps that there are, as columns of a `Chart`: no spike is
-    lost, whatever the range; ranges without a value are left out."""
+    """Return `metric` over at most `count` equal ranges of the steps that there are, as columns of a `Chart`: no spike
+    is lost, whatever the range; ranges without a value are left out."""
     finite = np.isfinite(columns.column(metric))
     step, value = columns.step[finite].astype(np.int64), columns.column(metric)[finite]
     if step.size == 0:

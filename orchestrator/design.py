@@ -57,7 +57,7 @@ class ComparisonDesign:
 
     candidates: tuple[CandidateDesign, ...]
     baseline: str
-    """The name of the candidate that the others are held against."""
+    """The name of the candidate that the others are compared with."""
     seeds: tuple[int, ...]
     """The judging seeds."""
     tuning_seeds: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class ComparisonDesign:
     first_seeds: int | None = None
     """The number of `seeds` in the first look; None if all run at once."""
     all_pairs: bool = False
-    """Whether every candidate is held against every other one."""
+    """Whether every candidate is compared with every other one."""
     equal: Equal = "tokens"
     """The budget that all candidates share."""
     margin: float | None = None

@@ -1,4 +1,4 @@
-"""External runs: what training loops outside of the bench tell of themselves, and what is judged by it. Records.
+"""External runs: what training loops outside of the bench log, and the verdicts on it. Records.
 
     a loop of somebody's own ─► lines of a spool (`api/client/spool.py`) ─► external runs ─► a judgement
 
@@ -46,7 +46,7 @@ MOST_DEPTH = 32
 """The deepest configuration: mappings and lists in one another."""
 USUAL_METRICS = ("val_loss", "eval_loss", "validation_loss", "val/loss", "eval/loss", "loss/val")
 """The usual names of a validation loss, in the order of the search."""
-SAMPLES = "system/"
+SYSTEM = "system/"
 """The beginning of the names of the machine's metrics; their step is the number of the sample."""
 END_UNKNOWN = frozenset({"csv", "tensorboard", "trackio"})
 """Sources that do not say whether a run ended; it counts as finished."""
@@ -172,7 +172,7 @@ class MetricSummary(Record):
     """A metric over a whole run; the last of several values at one step counts."""
 
     points: int
-    """Values that were told, repetitions among them."""
+    """Logged values, repetitions among them."""
     first_step: int
     first: float | None
     """Null where it was not finite."""
@@ -230,7 +230,7 @@ class ExternalExperiment(Record):
     created_at: float
     updated_at: float
     key_id: str | None
-    """The key that told of its first run."""
+    """The key that sent its first run."""
     runs: int
     by_state: dict[ExternalState, int]
     candidates: tuple[str, ...]
@@ -260,7 +260,7 @@ Listed = AnyExperiment | ExternalExperiment
 
 class ExternalSeries(Record):
     """The series of a run, by metric: the last value of each step. A run that went back to an earlier step has no
-    values of the steps beyond it that were told before."""
+    values of the steps beyond it that were logged before."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
@@ -309,7 +309,7 @@ class JudgedCandidate(Record):
     last_steps: tuple[int, ...]
     """The steps at which its judged runs logged their last loss: one number if all had the same budget."""
     tokens: tuple[float, ...] = ()
-    """The same of the metric `tokens`; empty if it was not told by all."""
+    """The same of the metric `tokens`; empty if not all logged it."""
 
 
 class ExternalJudgement(Record):

@@ -8,7 +8,7 @@
     resume:  PAUSED → QUEUED;                          PAUSING → LEASED, RUNNING (where they were)
     retry:   FAILED, CANCELLED → QUEUED
     limits:  as cancel, by the dispatcher, for a run whose time is up; it says which limit it reached
-    memory:  LEASED, RUNNING → RETRY_WAIT, not held against the run, to go on with half the micro-batch
+    memory:  LEASED, RUNNING → RETRY_WAIT, no failure of the run, to go on with half the micro-batch
 
 A run is *live* while an attempt holds its lease. Success absorbs; the other terminal states are left only by `retry`.
 """

@@ -142,7 +142,7 @@ class RunRecord(Record):
     attempt: int
     """The newest attempt's number; 0 before the first."""
     step: int
-    """The last step that a heartbeat told of."""
+    """The last step that a heartbeat reported."""
     steps_total: int
     created_at: float
     started_at: float | None
@@ -328,6 +328,7 @@ class Interval(Record):
         return None if self.high is None else self.high - self.mean
 
 
+SECONDS_PER_HOUR = 3_600.0
 SIGNIFICANCE = 0.05
 """The share of experiments of equal candidates in which any of them may be called better or worse."""
 
@@ -535,7 +536,7 @@ class CandidateRow(Record):
     energy_joules: float | None = None
     """Mean over the runs at the best learning rate; null if the device does not measure it."""
     time_to_target: TimeToTarget | None = None
-    """Null where no seed can be held against the baseline's."""
+    """Null where no seed can be compared with the baseline's."""
     instability: Instability | None = None
     """Null while no judged run has ended."""
     on_pareto_front: bool = False
@@ -574,7 +575,7 @@ class CandidateRow(Record):
 
 
 class CandidatePair(Record):
-    """Two candidates held against each other, where the specification asks for all pairs."""
+    """Two candidates compared with each other, where the specification asks for all pairs."""
 
     candidate: str
     other: str

@@ -34,6 +34,7 @@ PREFIX = "ADAPM_BENCH_"
 CONFIG_VARIABLE = "ADAPM_BENCH_CONFIG"
 ROOT_PATH_PATTERN = r"(/[A-Za-z0-9._~%@+:=-]+)+"
 """The pattern of a root path without two slashes in a row, which a browser reads as another host."""
+REQUESTS_A_SECOND = 100.0
 CONFIG_FILE = Path("adapm-bench.toml")
 """Read from the current folder where `ADAPM_BENCH_CONFIG` names no other."""
 SECRETS_FOLDER = Path("/run/secrets")
@@ -119,7 +120,7 @@ class Settings(BaseSettings):
     """Further host names of the service, such as a reverse proxy's, separated by commas."""
     root_path: str = Field(default="", pattern=f"^({ROOT_PATH_PATTERN})?$")
     """Path of the service behind a reverse proxy, as `/bench`; needed if the proxy sends no `X-Forwarded-Prefix`."""
-    requests_a_second: float = Field(default=100.0, gt=0, le=1e6)
+    requests_a_second: float = Field(default=REQUESTS_A_SECOND, gt=0, le=1e6)
     """Requests of one key in a second, on average; three times as many at once."""
     waiting_runs: int = Field(default=20_000, ge=0, le=2**31 - 1)
     """Waiting runs of one key; further submissions are refused (409)."""

@@ -66,7 +66,7 @@ def preset_for(name: str, vocabulary_size: int | None) -> ModelPreset:
 
 
 def _load_pretrained(model: "PreTrainedModel", weights: InitialWeights) -> "PreTrainedModel":
-    """`model` with `weights`: every tensor of it must be there in its shape."""
+    """Return `model` with `weights`: every tensor of it must be there in its shape."""
     require_same_architecture(weights, model.config.to_dict())
     try:
         loading: Any = type(model).from_pretrained  # its annotation leaves out `output_loading_info`

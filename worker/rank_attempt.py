@@ -28,7 +28,7 @@ BROKEN_OFF: Final = 1
 
 
 def lead(service_url: str, assignment: Assignment, token: str, group: ProcessGroup, clock: DeviceClock) -> None:
-    """Carry out the attempt as rank 0; ends the process where the others have to be told so."""
+    """Carry out the attempt as rank 0; ends the process if the others have to be notified."""
     assert group.mailbox is not None
     outcome = execute(service_url, assignment.run_id, assignment.attempt, token, group=group, clock=clock)
     group.mailbox.report_outcome(outcome)

@@ -1,4 +1,4 @@
-"""`Spec`: the base of everything that a user may send, and how its faults are told (torch-free)."""
+"""`Spec`: the base of everything that a user may send, and how its faults are reported (torch-free)."""
 
 import ast
 import hashlib
@@ -11,15 +11,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, TypeAdapter, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError, SchemaValidator
 
@@ -33,7 +25,7 @@ class DescribedRecord(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Pydantic's own schema, with what each field means."""
+        """Return Pydantic's own schema, with the meaning of each field."""
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
         for name, meaning in field_docs(cls).items():

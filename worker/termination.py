@@ -21,7 +21,7 @@ class Termination:
 
     @property
     def is_requested(self) -> bool:
-        """Whether somebody wants the run to leave."""
+        """Return whether somebody wants the run to leave."""
         return self._requested
 
     def __enter__(self) -> Self:

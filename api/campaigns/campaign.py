@@ -23,14 +23,13 @@ from typing import Annotated, Final, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.fields import MOST_SEEDS
 from orchestrator.names import Name
 from orchestrator.records import SIGNIFICANCE
 from worker.schema import Spec, raise_faults
 from worker.spec.run import Resources, Workload
 
 BASELINE: Final = "baseline"
-MOST_SEEDS: Final = 256
-"""The most seeds of one comparison."""
 MOST_STEPS: Final = 1_000
 """Tries of a campaign, and confirmations."""
 

@@ -68,8 +68,6 @@ PANELS = {
     "Service": {
         "up": Verb("admin.up:up", "Start the service; Ctrl-C stops it."),
         "doctor": Verb("admin.doctor:doctor", "Check this machine and its settings."),
-    },
-    "Admin": {
         "db": Verb("admin.db:verbs", "Upgrade, check and back up the database."),
         "keys": Verb("admin.keys:verbs", "Make, list and revoke keys; read the audit log."),
     },

@@ -80,7 +80,7 @@ def runs_table(runs: Iterable[RunRecord]) -> RenderableType:
 
 
 def counts_text(counts: StateCounts) -> str:
-    """`12: 3 finished, 2 running, 7 queued`."""
+    """Return `12: 3 finished, 2 running, 7 queued`."""
     states = counts.words()
     return f"{counts.total}: {states}" if states else str(counts.total)
 

@@ -296,7 +296,7 @@ class Client:
         return self._ask("DELETE", f"/v1/external-runs/{segment(external_id)}", ExternalRun, again=False)
 
     def send_lines(self, external_id: str, batch: LinesBatch) -> LinesReceipt:
-        """Send lines of a spool (`api.client.spool.sync` sends whole spools); lines sent again change nothing."""
+        """Send lines of a spool (`RunSpool.send` sends whole spools); lines sent again change nothing."""
         path = f"/v1/external-runs/{segment(external_id)}/lines"
         return self._ask("POST", path, LinesReceipt, again=True, body=batch)
 

@@ -58,7 +58,7 @@ def start_run(
     """Begin a run of an experiment, or go on with one whose `id` is given.
 
     Runs are judged by `candidate`, `lr` and `seed`: equal seeds pair the candidates. `workload` names what all of them
-    share; `config` is whatever else should be kept. `folder`: where the spool lies; default $ADAPM_BENCH_RUNS, else
+    share; `config` is whatever else should be kept. `folder`: that of the spool; default $ADAPM_BENCH_RUNS, else
     `adapm-runs`. `url`: a service to send to while it trains; default $ADAPM_BENCH_URL, else none. Raises `ValueError`
     for what could not be judged or kept; a disk that cannot be written to is only warned of.
 

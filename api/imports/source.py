@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from orchestrator.external_runs import SAMPLES, ExternalState
+from orchestrator.external_runs import SYSTEM, ExternalState
 from orchestrator.sessions import SourcePoint as SourcePoint
 
 CANDIDATE_NAMES = ("candidate", "optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "optimizer.type",
@@ -104,7 +104,7 @@ class SourceRun:
         """Return the names of all metrics that have a value; those of the machine have no step of the training, and
         are left out."""
         logged = (pair for point in self.points for pair in point.metrics.items())
-        return frozenset(name for name, value in logged if value is not NULL and not name.startswith(SAMPLES))
+        return frozenset(name for name, value in logged if value is not NULL and not name.startswith(SYSTEM))
 
     @cached_property
     def sparse_metrics(self) -> frozenset[str]:

@@ -103,7 +103,7 @@ class _Layout:
     step: str | None
     time: str | None
     runs: list[str]
-    """Columns whose values tell runs apart."""
+    """Columns whose values distinguish runs."""
     metrics: dict[str, tuple[str | None, str]]
     """Run, where the column says it, and metric of the others."""
     key: str | None = None

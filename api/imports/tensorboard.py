@@ -80,7 +80,7 @@ def _names_in_run(way: str, folder: SourceRun, *, is_below: bool) -> dict[str, s
 
 
 def _read_events(path: Path, folder: SourceRun) -> None:
-    """Length, checksum, event, checksum, and so on; what is torn at the end is not there yet."""
+    """Yield the events, each after its length and checksum; one torn at the end is not there yet."""
     size = path.stat().st_size
     folder.sessions = [*folder.sessions, []]
     with path.open("rb") as file:

@@ -46,8 +46,8 @@ class AuditMiddleware(HttpMiddleware):
         await self.app(scope, receive, send_and_note)
 
     async def _write(self, line: AuditLine) -> None:
-        """A database that is away refuses no answer: the change has been made, and its line is in the service's log
-        then."""
+        """Write the line. A database that is away refuses no answer: the change has been made, and the log has
+        the line."""
         try:
             await run_in_threadpool(self._audit.add, line)
         except OrchestratorError as error:

@@ -38,7 +38,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def quiet_since(self) -> float | None:
-        """Since when the head of its next request is waited for, on the loop's clock; None while one is answered."""
+        """Return since when it waits for its next request, on the loop's clock; None while one is answered."""
         return self._head_timer.when() - HEAD_SECONDS if self._head_timer is not None else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -23,7 +23,7 @@ GRACEFUL_SECONDS = 3
 
 
 def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> None:
-    """Migrate the database, then answer on `listener` until told to end."""
+    """Migrate the database, then answer on `listener` until asked to end."""
     configure_logs("api")
     database = Database(settings.resolved_database_url())
     database.migrate()

@@ -13,7 +13,7 @@ import structlog
 
 from api.processes.address import answers
 from api.processes.lifetime import stop_on_signals, stop_with_parent
-from orchestrator.dispatch.disk import lack_of_room
+from orchestrator.dispatch.disk import wait_for_room
 from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.dispatch.ray_process import connect_to_ray, start_embedded_ray, stop_embedded_ray
 from orchestrator.dispatch.webhook_sender import WebhookSender
@@ -33,12 +33,9 @@ from worker.cpus import usable_cpus
 
 log = structlog.get_logger(__name__)
 
-ROOM_SECONDS = 1.0
-"""The interval between two checks of a full disk."""
-
 
 def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_stdin: bool) -> None:
-    """Dispatch and export until told to end; then let the workers write checkpoints and leave.
+    """Dispatch and export until asked to end; then let the workers write checkpoints and leave.
 
     Of several dispatchers on one database one leads, and one exports. One that is started again under the `name` of a
     dead one goes on at once instead of waiting for its lease to run out.
@@ -47,7 +44,9 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
     stop = threading.Event()
     if watch_stdin:
         stop_with_parent(stop.set)
-    if not wait_for_room(settings, stop):
+    if not wait_for_room(
+        settings.folders_on_disk(), lambda reason: log.warning("waiting for room", reason=reason), stop
+    ):
         return
     policy = LeasePolicy()
     database = Database(settings.resolved_database_url())
@@ -102,18 +101,6 @@ def start(stack: ExitStack, duty: Duty, stop_seconds: float | None = None) -> No
     loop = LeaderLoop(duty, stop_seconds)
     loop.start()
     stack.callback(loop.close)
-
-
-def wait_for_room(settings: Settings, stop: threading.Event) -> bool:
-    """Wait until there is room on the disks of the data folder and of Ray's; False if `stop` was set meanwhile."""
-    reported = None
-    while reason := lack_of_room(settings.folders_on_disk()):
-        if reason != reported:
-            log.warning("waiting for room", reason=reason)
-            reported = reason
-        if stop.wait(ROOM_SECONDS):
-            return False
-    return True
 
 
 def sweep_keeper(settings: Settings, database: Database, holder: str, ray_address: Callable[[], str]) -> SweepKeeper:

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import Self
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE
 from api.processes.address import ServiceError, answers, listen, require_keys
 from api.processes.data_folder import keep_private, lock_data_folder, remove_note, umask_of, write_note
-from orchestrator.dispatch.disk import lack_of_room, shortage
+from orchestrator.dispatch.disk import ROOM_SECONDS, lack_of_room, shortage, wait_for_room
 from orchestrator.dispatch.ray_session import end_leftovers
 from orchestrator.errors import OrchestratorError
 from orchestrator.settings import Settings
@@ -36,8 +37,6 @@ BACKOFF_SECONDS = (0.0, 2.0, 5.0)
 """Pause before the second, third and fourth start in a row."""
 MOST_LOG_BYTES = 20 * 2**20
 OLDER_LOGS = 3
-ROOM_SECONDS = 1.0
-"""The interval between two checks of the disk."""
 STOP_SECONDS = {"api": 8.0, "dispatcher": 30.0}
 """The time to stop."""
 
@@ -75,9 +74,8 @@ class Supervisor:
             return self._begin()
 
     def _begin(self) -> Self:
-        while reason := lack_of_room(self._settings.folders_on_disk()):  # Ctrl-C ends the waiting
-            self._report_shortage(reason)
-            time.sleep(ROOM_SECONDS)
+        never = threading.Event()  # Ctrl-C ends the waiting
+        wait_for_room(self._settings.folders_on_disk(), self._report_shortage, never)
         self._report_shortage(None)
         self._lock = lock_data_folder(self._folder, self._say)
         try:
@@ -189,7 +187,7 @@ class Supervisor:
                     child.start_after = time.monotonic() + BACKOFF_SECONDS[-1]
 
     def _note_end(self, child: _Child, status: int) -> None:
-        """Plan the next start of a child that ended, or give up. What ends on a full disk is not held against it, for
+        """Plan the next start of a child that ended, or give up. An end on a full disk does not count as a crash, for
         as long as that takes."""
         now = time.monotonic()
         _close_input(child)

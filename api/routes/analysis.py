@@ -11,13 +11,13 @@ from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.fields import MOST_SEEDS
+from orchestrator.services.analysis import MOST_EXPERIMENTS
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
 
 router = APIRouter(route_class=JsonRoute)
 
-MOST_EXPERIMENTS = 64
-"""Each is read with all of its runs."""
 ExperimentIds = Annotated[
     list[Annotated[str, Query(pattern=ID_PATTERN)]],
     Query(alias="experiment", min_length=1, max_length=MOST_EXPERIMENTS, description="Ids; repeat the parameter."),
@@ -34,7 +34,7 @@ Predict = Annotated[
         "else at the largest model's tokens per parameter. Without a law nothing is predicted.",
     ),
 ]
-SeedCount = Annotated[int, Query(ge=1, le=256, description="How many fresh seeds the comparison has.")]
+SeedCount = Annotated[int, Query(ge=1, le=MOST_SEEDS, description="How many fresh seeds the comparison has.")]
 StudyName = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
@@ -45,35 +45,35 @@ def fits(
     form: LawFormQuery = None,
     predict: Predict = [],  # noqa: B006 — FastAPI copies it
 ) -> FitReport:
-    """Scaling laws of every candidate over several experiments, with intervals and verdicts."""
+    """Fit scaling laws of every candidate over several experiments, with intervals and verdicts."""
     return state.services.analysis.fit(ids, form=form, predict=predict)
 
 
 @router.get("/profiles", tags=["several experiments"], responses=problems(404, 409, 422))
 def profile(state: State, ids: ExperimentIds) -> ProfileReport:
-    """Scores of every candidate over the workloads of several comparisons."""
+    """Score every candidate over the workloads of several comparisons."""
     return state.services.analysis.profile(ids)
 
 
 @router.get("/experiments/{experiment_id}/sweep", tags=["sweeps"], responses=problems(404, 409))
 def sweep(experiment_id: ExperimentIdPath, state: State) -> SweepReport:
-    """A sweep's trials, the best one of each optimizer, and which hyperparameters mattered; 409 for other kinds."""
+    """Return a sweep's trials, each optimizer's best, and which hyperparameters mattered; 409 for other kinds."""
     return state.services.analysis.sweep(experiment_id)
 
 
 @router.get("/experiments/{experiment_id}/sweep/comparison", tags=["sweeps"], responses=problems(404, 409))
 def sweep_comparison(experiment_id: ExperimentIdPath, state: State, seeds: SeedCount = 3) -> ComparisonSpec:
-    """The specification of a comparison of the best trials on new seeds; 409 before the sweep has ended."""
+    """Return the specification of a comparison of the best trials on new seeds; 409 before the sweep has ended."""
     return state.services.analysis.sweep_comparison(experiment_id, seeds)
 
 
 @router.get("/studies", tags=["studies"])
 def studies(state: State) -> Page[StudySummary]:
-    """Every study with its plans, experiments and findings, in the paper's order."""
+    """List the studies with their plans, experiments and findings, in the paper's order."""
     return Page(items=state.studies.summaries())
 
 
 @router.get("/studies/{name}", tags=["studies"], responses=problems(404))
 def study(name: StudyName, state: State) -> StudySummary:
-    """A study. To run it, submit each experiment's `spec` under its `key` that has no `experiment_id` yet."""
+    """Return a study. To run it, submit each experiment's `spec` under its `key` that has no `experiment_id` yet."""
     return state.studies.get(name)

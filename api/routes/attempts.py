@@ -41,7 +41,7 @@ class PresentedLease(NamedTuple):
 async def presented_lease(
     run_id: RunIdPath, attempt: AttemptPath, credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]
 ) -> PresentedLease:
-    """The lease that the guard has let in; `async` so that it takes no thread."""
+    """Return the lease that the guard has let in; `async` so that it takes no thread."""
     return PresentedLease(run_id, attempt, credentials.credentials)
 
 
@@ -50,18 +50,18 @@ Lease = Annotated[PresentedLease, Depends(presented_lease)]
 
 @router.post("/hello", response_model=Assignment)
 def hello(lease: Lease, state: State) -> Response:
-    """The worker is up: leased → running; tells it what to train."""
+    """Begin the attempt: leased → running; the answer says what to train."""
     return json_response(state.services.attempts.hello(*lease))
 
 
 @router.post("/heartbeat", response_model=HeartbeatReply)
 def heartbeat(lease: Lease, state: State, beat: Heartbeat) -> Response:
-    """The worker is alive: its lease is extended; the answer may tell it to stop."""
+    """Extend the lease of a live worker; the answer may order it to stop."""
     return json_response(state.services.attempts.heartbeat(*lease, beat))
 
 
 def batch_body() -> dict[str, Any]:
-    """The body of `POST …/points` for OpenAPI: the route reads it by itself, so FastAPI does not know."""
+    """Return the body of `POST …/points` for OpenAPI: the route reads it by itself, so FastAPI does not know it."""
     schema = PointsBatch.model_json_schema(ref_template="#/components/schemas/{model}")
     # A page of observations has brought the other definitions into the document.
     schema["properties"]["columns"] = schema.pop("$defs")["PointColumns"]
@@ -70,7 +70,7 @@ def batch_body() -> dict[str, Any]:
 
 @router.post("/points", status_code=204)
 async def points(lease: Lease, state: State, request: Request) -> None:
-    """Points in the order of their steps; a batch that was already taken changes nothing."""
+    """Store points in the order of their steps; a batch that was already taken changes nothing."""
     # Ten thousand points take some milliseconds to be validated: on a thread, straight from their bytes: nobody waits.
     count = await run_in_threadpool(_append, state.services.attempts, lease, await request.body())
     state.meters.points.inc(count)
@@ -88,23 +88,23 @@ def _append(attempts: Attempts, lease: PresentedLease, body: bytes) -> int:
 
 @router.post("/checkpoint", status_code=204)
 def checkpoint(lease: Lease, state: State, notice: CheckpointNotice) -> None:
-    """A checkpoint is complete on disk."""
+    """Record a checkpoint that is complete on disk."""
     state.services.attempts.checkpoint(*lease, notice)
 
 
 @router.post("/finish", status_code=204)
 def finish(lease: Lease, state: State, result: Result) -> None:
-    """The run has its result: running → succeeded, exactly once."""
+    """Store the result of the run: running → succeeded, exactly once."""
     state.services.attempts.finish(*lease, result)
 
 
 @router.post("/stopped", status_code=204)
 def report_stop(lease: Lease, state: State, stopped: Stopped) -> None:
-    """The worker obeyed cancel or pause."""
+    """End the attempt of a worker that obeyed cancel or pause."""
     state.services.attempts.finish(*lease, stopped)
 
 
 @router.post("/fail", status_code=204)
 def fail(lease: Lease, state: State, failure: Failure) -> None:
-    """The attempt broke down: another one follows, or the run has failed."""
+    """End the attempt that broke down: another one follows, or the run has failed."""
     state.services.attempts.finish(*lease, failure)

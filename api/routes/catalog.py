@@ -30,13 +30,13 @@ router = APIRouter(tags=["catalog"], route_class=JsonRoute)
 
 @router.get("/optimizers")
 def optimizers() -> Page[OptimizerInfo]:
-    """Every optimizer, with its options: their meaning, bounds and defaults."""
+    """List the optimizers with their options: their meaning, bounds and defaults."""
     return Page(items=tuple(optimizer_info(entry) for entry in catalog.entries()))
 
 
 @router.get("/models")
 def models() -> Page[ModelInfo]:
-    """Every model preset."""
+    """List the model presets."""
     return Page(items=tuple(model_info(preset) for preset in presets.PRESETS))
 
 
@@ -58,7 +58,7 @@ def memory(
     micro_batch: Annotated[int, Query(ge=1, le=65_536, description="Sequences in a pass, of the peaks in `fits`.")] = 1,
     precision: Annotated[Precision, Query(description="Of the passes of `fits`.")] = "bf16",
 ) -> Footprint:
-    """The memory of training the model under each optimizer, counted to the byte; of several ranks, on the fullest one.
+    """Count the memory of training the model under each optimizer, to the byte; of several ranks, on the fullest one.
     The first answer for a model takes some seconds, with `card_gib` a minute."""
     if card_gib is not None and ranks > 1:
         raise ConflictError("what fits a card is counted for one process; ask without ranks, or without card_gib")
@@ -77,12 +77,12 @@ def plan(
     rank_ratio: Annotated[float | None, _choice(RANK_RATIOS, "Rank of low-rank momentum over min(m, n).")] = None,
     state_dtype: Annotated[str | None, _choice(STATE_DTYPES, "Type of the momentum's elements.")] = None,
 ) -> Footprint:
-    """The state that the optimizer keeps for every block of the model. The first answer takes some seconds."""
+    """Return the state that the optimizer keeps for every block of the model. The first answer takes some seconds."""
     return _count(state.services.footprints, lambda: plan_question(model, optimizer, rank_ratio, state_dtype))
 
 
 def _count(footprints: Footprints, ask: Callable[[], FootprintQuestion]) -> Footprint:
-    """The answer to that question, or the problem that tells why there is none."""
+    """Return the answer to the question, or the problem that says why there is none."""
     try:
         question = ask()
         footprint = footprints.count(question)
@@ -103,5 +103,5 @@ _KNOWN = (
 
 @router.get("/datasets")
 def datasets(state: State) -> Page[DatasetInfo]:
-    """Every dataset of the catalog, and own ones that are prepared here."""
+    """List the datasets of the catalog, and own ones that are prepared here."""
     return Page(items=dataset_infos(data_catalog.DATASETS, state.services.specifications.prepared_texts()))

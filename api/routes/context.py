@@ -31,15 +31,15 @@ MEDIA_TYPE = "application/json"
 
 
 def json_response(record: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """The record as the whole answer; the route names its type as `response_model`, for OpenAPI."""
+    """Return the record as the whole answer; the route names its type as `response_model`, for OpenAPI."""
     return Response(record.model_dump_json(), status, headers, MEDIA_TYPE)
 
 
 def revision_tag(revision: int) -> dict[str, str]:
-    """The headers that say which revision of labels and note an answer has, for `If-Match`.
+    """Return the headers with the revision of labels and note that an answer has, for `If-Match`.
 
     Progress does not change it: a label is not refused because a run has taken a step. So it is no tag for caches,
-    which are told to keep nothing.
+    which may keep nothing.
     """
     return {"ETag": f'"{revision}"', "Cache-Control": "no-store"}
 
@@ -112,7 +112,7 @@ IdempotencyKey = Annotated[
 
 
 def cut_page(records: Sequence[Item], limit: int, cursor: Callable[[Item], object]) -> Page[Item]:
-    """The page of `limit` records, from a look for one more: where there is one, the last one's cursor is `next`."""
+    """Return the page of `limit` records; if one more was found, `next` is the cursor of the last one on the page."""
     items = tuple(records[:limit])
     return Page(items=items, next=str(cursor(items[-1])) if len(records) > limit else None)
 
@@ -123,7 +123,7 @@ class JsonRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's own handler, behind this check."""
+        """Return the route's own handler, behind this check."""
         handle, names = super().get_route_handler(), tuple(_query_parameters(self.dependant))
         takes_all = self.path.endswith("/figures/{name}.{form}")
 
@@ -160,6 +160,6 @@ PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problems that a route may answer with, for OpenAPI."""
+    """Return the problems that a route may answer with, for OpenAPI."""
     content = {"application/problem+json": {"schema": PROBLEM_SCHEMA}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}

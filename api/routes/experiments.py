@@ -36,6 +36,7 @@ from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
+from orchestrator.kinds.fields import MOST_SEEDS
 from orchestrator.kinds.registry import KINDS, ExperimentSpec
 from orchestrator.names import Name
 from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, SubmissionReceipt
@@ -74,7 +75,7 @@ class CloneRequest(Record):
 
     name: Name | None = None
     """Null is the name of the experiment that is cloned."""
-    fresh_seeds: Annotated[int, Field(strict=True, ge=1, le=256)] | None = None
+    fresh_seeds: Annotated[int, Field(strict=True, ge=1, le=MOST_SEEDS)] | None = None
     """The number of fresh seeds on which it was neither tuned nor judged, the next numbers, instead of its own: the
     question once more, answered by itself. Null: the same seeds."""
     keep_rates: bool = False
@@ -117,27 +118,27 @@ def experiments(
     label: WithLabels = (),
     deleted: Deleted = False,
 ) -> Page[AnyExperiment]:
-    """Experiments, newest first; `before` is the last id of the page before."""
+    """List experiments, newest first; `before` is the last id of the page before."""
     records = state.services.experiments.page(limit=limit + 1, before=before, labels=label, deleted=deleted)
     return cut_page(records, limit, lambda experiment: experiment.id)
 
 
 @router.get("/{experiment_id}", response_model=ExperimentRecord, responses=problems(404))
 def experiment(experiment_id: ExperimentIdPath, state: State) -> Response:
-    """An experiment with its specification, state and progress."""
+    """Return an experiment with its specification, state and progress."""
     record = state.services.experiments.get(experiment_id)
     return json_response(record, headers=revision_tag(record.revision))
 
 
 @router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404, 409))
 def comparison(experiment_id: ExperimentIdPath, state: State, cell: CellQuery = None) -> Response:
-    """The table of verdicts over the runs that have ended; of a scaling experiment that of one cell."""
+    """Return the table of verdicts over the runs that have ended; of a scaling experiment that of one cell."""
     return json_response(state.services.analysis.compare(experiment_id, cell))
 
 
 @router.get("/{experiment_id}/cells", responses=problems(404, 409))
 def cells(experiment_id: ExperimentIdPath, state: State) -> Page[CellRecord]:
-    """Every cell of a scaling experiment with its table of verdicts, the smallest first."""
+    """List the cells of a scaling experiment, each with its table of verdicts, the smallest first."""
     return Page(items=state.services.analysis.cells(experiment_id))
 
 
@@ -152,12 +153,12 @@ def cells(experiment_id: ExperimentIdPath, state: State) -> Page[CellRecord]:
 def comparison_table(
     experiment_id: ExperimentIdPath, form: TableFormat, state: State, cell: CellQuery = None
 ) -> Response:
-    """The table of verdicts as LaTeX (booktabs), Markdown or CSV."""
+    """Return the table of verdicts as LaTeX (booktabs), Markdown or CSV."""
     return table_file(state.services.analysis.compare(experiment_id, cell), form)
 
 
 def existing_experiment(experiment_id: ExperimentIdPath, state: State) -> AnyExperiment:
-    """The experiment, looked up before a stream begins: once it has, 404 can no longer be said."""
+    """Return the experiment, looked up before a stream begins: afterwards it is too late for a 404."""
     return state.services.experiments.get_any(experiment_id)
 
 

@@ -1,4 +1,4 @@
-"""External runs over REST: lines of spools in, what they tell and what it comes to out. None of it is ever queued."""
+"""External runs over REST: lines of spools in, their values and verdicts out. None of it is ever queued."""
 
 from typing import Annotated
 
@@ -42,20 +42,20 @@ ExperimentPath = Annotated[
     "/external-runs/{external_id}/lines", response_model=LinesReceipt, responses=problems(404, 409, 413, 422, 503)
 )
 def append(external_id: RunPath, batch: LinesBatch, state: State, caller: CallerDependency) -> Response:
-    """Keep what is new of a spool's lines. Lines that came before change nothing; those that would leave a gap are not
-    taken: the answer says how many are there, and the next one is to be sent. 409 where the run is another one's."""
+    """Store the new lines of a spool. Lines sent before change nothing, and those behind a gap are not stored: the
+    answer has the number of stored lines. 409 if experiment, candidate, rate or seed differ from the first lines."""
     return json_response(state.services.external_runs.append(external_id, batch, by=caller.key_id()))
 
 
 @router.get("/external-runs/{external_id}", response_model=ExternalRun, responses=problems(404))
 def external_run(external_id: RunPath, state: State) -> Response:
-    """A run that a loop outside of the bench logged."""
+    """Return a run that a loop outside of the bench logged."""
     return json_response(state.services.external_runs.run(external_id))
 
 
 @router.delete("/external-runs/{external_id}", response_model=ExternalRun, responses=problems(403, 404))
 def delete_run(external_id: RunPath, state: State) -> Response:
-    """Remove a run and all that it told, for good. Whoever sends its spool again brings it back."""
+    """Remove a run and all that it logged, for good. Sending its spool again brings it back."""
     return json_response(state.services.external_runs.delete_run(external_id))
 
 
@@ -65,14 +65,13 @@ def series(
     state: State,
     metric: Annotated[list[MetricName], Query(description="Repeatable. Default: every metric.")] = [],  # noqa: B006  # FastAPI's way to give a default
 ) -> Response:
-    """All that it told, by metric: of each step what was told last. 409 above two million values: ask for fewer
-    metrics."""
+    """Return the last logged value of each step, by metric. 409 above two million values: ask for fewer metrics."""
     return json_response(state.services.external_runs.series(external_id, metric, most_values=MOST_VALUES))
 
 
 @router.get("/external-experiments", response_model=Page[ExternalExperiment], responses=problems(404, 422))
 def external_experiments(state: State, limit: Limit = 100, before: Cursor = None, label: WithLabels = ()) -> Response:
-    """Experiments of external runs that have these labels, the newest first; `before` is the last id of the page
+    """List experiments of external runs that have these labels, the newest first; `before` is the last id of the page
     before."""
     records = state.services.external_runs.experiments(limit=limit + 1, before=before, labels=label)
     return json_response(cut_page(records, limit, lambda experiment: experiment.id))
@@ -80,7 +79,7 @@ def external_experiments(state: State, limit: Limit = 100, before: Cursor = None
 
 @router.get("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(404))
 def external_experiment(external_id: ExperimentPath, state: State) -> Response:
-    """An experiment of external runs."""
+    """Return an experiment of external runs."""
     return json_response(state.services.external_runs.experiment(external_id))
 
 
@@ -107,7 +106,7 @@ def runs(
     limit: Annotated[int, Query(ge=1, le=100)] = 100,
     after: Cursor = None,
 ) -> Response:
-    """Its runs, the oldest first; `after` is the last id of the page before."""
+    """List its runs, the oldest first; `after` is the last id of the page before."""
     records = state.services.external_runs.runs(external_id, limit=limit + 1, after=after)
     return json_response(cut_page(records, limit, lambda run: run.id))
 
@@ -120,7 +119,7 @@ def judgement(
     state: State,
     choice: Annotated[JudgementChoice, Query()],
 ) -> Response:
-    """The verdicts on its candidates by the statistics of comparisons; what speaks against them is said first, then
-    what nobody could check. 409 where nothing can be judged, or metric, baseline or workload have to be chosen."""
+    """Judge its candidates by the statistics of comparisons, with objections first, then what nobody could check.
+    409 if nothing can be judged, or metric, baseline or workload have to be chosen."""
     external_runs = state.services.external_runs
     return json_response(judge(external_runs.experiment(external_id), external_runs.runs(external_id), choice))

@@ -49,7 +49,7 @@ FILE = {200: {"description": "The file.", "content": {media: {} for media in EXP
     responses={**FILE, **problems(404)},  # type: ignore[dict-item]  # FastAPI's type is wider than either
 )
 def experiment_export(experiment_id: ExperimentIdPath, name: ExportName, state: State) -> StreamingResponse:
-    """A row for each run (`results`), or for each point of each run (`series`)."""
+    """Return a row for each run (`results`), or for each point of each run (`series`)."""
     state.services.experiments.get(experiment_id)  # one that does not exist is not an empty file
     runs = state.services.runs
     return _export_file(runs, runs.read_all(experiment_id), name, f"{experiment_id}-{name}")
@@ -62,13 +62,13 @@ def experiment_export(experiment_id: ExperimentIdPath, name: ExportName, state: 
     responses={**FILE, **problems(404)},  # type: ignore[dict-item]  # as above
 )
 def run_export(run_id: RunIdPath, name: ExportName, state: State) -> StreamingResponse:
-    """The run's result (`results`), or a row for each of its points (`series`)."""
+    """Return the run's result (`results`), or a row for each of its points (`series`)."""
     return _export_file(state.services.runs, iter([state.services.runs.get(run_id)]), name, f"{run_id}-{name}")
 
 
 @router.get("/runs/{run_id}/files", tags=["runs"], responses=problems(404))
 def run_files(run_id: RunIdPath, state: State) -> Page[RunFile]:
-    """The run's specification, result, logs and kept checkpoints; its points are an export."""
+    """List the run's specification, result, logs and kept checkpoints; its points are an export."""
     return Page(items=state.services.runs.files(run_id))
 
 
@@ -79,7 +79,7 @@ def run_files(run_id: RunIdPath, state: State) -> Page[RunFile]:
     responses={200: {"description": "The file.", "content": {BINARY: {}}}, **problems(404)},
 )
 def run_file(run_id: RunIdPath, name: RunFileName, state: State) -> StreamingResponse:
-    """One of these files as it is."""
+    """Return one of these files as it is."""
     file, size_bytes = state.services.runs.open_file(run_id, name)
     headers = {
         "Content-Disposition": f'attachment; filename="{run_id}-{name}"',
@@ -120,7 +120,7 @@ def figure_names(
     state: State,
     cell: CellQuery = None,
 ) -> Page[str]:
-    """The figures that the experiment has; of a scaling experiment those of its law, or of a cell."""
+    """List the figures that the experiment has; of a scaling experiment those of its law, or of a cell."""
     return Page(items=state.figure_files.names(state.services.experiments.get(experiment_id), cell or ""))
 
 
@@ -142,7 +142,7 @@ def figure(
     theme: ThemeName = "light",
     download: bool = False,
 ) -> Response:
-    """A figure as a file; the query takes what the page's address does: x, part, log, rates, hide, cell."""
+    """Return a figure as a file; the query takes what the page's address does: x, part, log, rates, hide, cell."""
     view = ViewState.parse(request.query_params.multi_items())
     body = write(state.figure_files.picture(experiment_id, name, view, theme), form, theme)
     headers = {"Content-Disposition": f'attachment; filename="{experiment_id}-{name}.{form}"'} if download else {}
@@ -158,7 +158,7 @@ def figure(
     responses={200: {"description": "The report.", "content": {"text/html": {}}}, **problems(404)},
 )
 def experiment_report(experiment_id: ExperimentIdPath, request: Request, state: State) -> Response:
-    """A self-contained HTML file: answer, figures, method, runs, provenance, bibliography."""
+    """Return a self-contained HTML file: answer, figures, method, runs, provenance, bibliography."""
     text = report(state.figure_files, experiment_id, request.app.version)
     headers = {"Content-Disposition": f'attachment; filename="{experiment_id}-report.html"'}
     return Response(text, media_type=f"text/html{TEXT}", headers=headers)
@@ -171,7 +171,7 @@ def experiment_report(experiment_id: ExperimentIdPath, request: Request, state: 
     responses={200: {"description": "BibTeX.", "content": {"application/x-bibtex": {}}}, **problems(404)},
 )
 def bibliography(experiment_id: ExperimentIdPath, state: State, request: Request) -> Response:
-    """The bench, the experiment, and the paper of every optimizer in it."""
+    """Return citations of the bench, the experiment, and the paper of every optimizer in it."""
     experiment = state.services.experiments.get(experiment_id)
     commits = provenance(experiment, state.services.runs.read_all(experiment_id), request.app.version).commits
     text = bibtex(references(experiment, request.app.version, commits[0] if commits else None))
@@ -185,7 +185,7 @@ def experiment_document(
     state: State,
     request: Request,
 ) -> ExperimentDocument:
-    """Specification, provenance, answer and every run with its result, as one JSON document."""
+    """Return specification, provenance, answer and every run with its result, as one JSON document."""
     services = state.services
     experiment, runs = services.experiments.get(experiment_id), tuple(services.runs.read_all(experiment_id))
     return document(experiment, runs, services.analysis, request.app.version)

@@ -25,7 +25,7 @@ def create(wanted: KeyRequest, state: State, response: Response) -> NewKey:
 
 @router.get("/keys")
 def keys(state: State) -> Page[KeyRecord]:
-    """All keys, the newest first, with what their experiments use; no secrets."""
+    """List all keys, the newest first, with what their experiments use; no secrets."""
     return Page(items=state.services.keyring.list_keys())
 
 
@@ -44,6 +44,6 @@ def audit(
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     key_id: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
 ) -> Page[AuditRecord]:
-    """Changes, newest first: who, what, when, from where, and the outcome; `before` is the last number seen."""
+    """List changes, newest first: who, what, when, from where, and the outcome; `before` is the last number seen."""
     lines = state.services.audit.page(limit=limit + 1, before=before, key_id=key_id)
     return cut_page(lines, limit, lambda line: line.number)

@@ -23,13 +23,13 @@ OUR_PATH = re.compile(r"/(?![/\\])[^\\\x00-\x20\x7f]*")
 
 
 def our_path(text: str) -> str:
-    """`text` if it is a path on this service, else the front page."""
+    """Return `text` if it is a path on this service, else the front page."""
     return text if OUR_PATH.fullmatch(text) else "/"
 
 
 @router.get("/login")
 def form(target: Annotated[str, Query(alias="next")] = "/") -> Response:
-    """The form."""
+    """Show the form."""
     return page("login.html", target=our_path(target), trouble=None)
 
 

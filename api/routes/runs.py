@@ -24,14 +24,7 @@ from api.routes.context import (
 )
 from orchestrator.columns import FIELDS, STEP
 from orchestrator.jobs import RunAction, RunStatus
-from orchestrator.records import (
-    SORT_KEYS,
-    AttemptRecord,
-    Chart,
-    EventRecord,
-    QueuePosition,
-    RunRecord,
-)
+from orchestrator.records import SORT_KEYS, AttemptRecord, Chart, EventRecord, QueuePosition, RunRecord
 from orchestrator.run_table.fields import LONGEST_NAME
 from orchestrator.run_table.filters import LONGEST_FILTER
 from orchestrator.run_table.query import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, read_query
@@ -83,7 +76,7 @@ def runs(
     limit: Limit = 100,
     after: Cursor = None,
 ) -> Response:
-    """Runs, those of newer experiments first, or sorted; `after` is the last id of the page before."""
+    """List runs, those of newer experiments first, or sorted; `after` is the last id of the page before."""
     records = state.services.runs.page(
         experiment_id=experiment_id,
         status=status,
@@ -121,7 +114,7 @@ def table(
     limit: Annotated[int, Query(ge=1, le=MOST_ROWS - 1)] = 100,
     after: Annotated[str, Query(max_length=LONGEST_CURSOR, pattern=NO_NUL)] = "",
 ) -> Response:
-    """Every run of every experiment, external ones too: the fields that are asked for, filtered and sorted."""
+    """List the runs of every experiment, external ones too: the fields that are asked for, filtered and sorted."""
     query = read_query(columns=columns, where=where, sort=sort, limit=limit + 1, after=after)
     rows = state.services.run_table.page(query)
     items = tuple(run_row(row, query.columns) for row in rows[:limit])
@@ -130,7 +123,7 @@ def table(
 
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
 def run(run_id: RunIdPath, state: State) -> Response:
-    """A run with its specification, state and result."""
+    """Return a run with its specification, state and result."""
     return json_response(state.services.runs.get(run_id))
 
 
@@ -141,7 +134,7 @@ def points(
     after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = MOST_POINTS,
 ) -> Page[Point]:
-    """Points after a step, in order of steps; for each step, those of the newest attempt that reached it."""
+    """List points after a step, in order of steps; for each step, those of the newest attempt that reached it."""
     records = state.services.runs.points(run_id, after_step=after_step, limit=limit + 1)
     return cut_page(records, limit, lambda point: point.step)
 
@@ -153,7 +146,7 @@ def observations(
     after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
     steps: Annotated[int, Query(ge=1, le=MOST_OBSERVED_STEPS)] = MOST_OBSERVED_STEPS,
 ) -> Page[Observation]:
-    """Observations of probes, at some steps after a step; `after_step` takes the last."""
+    """List observations of probes, at some steps after a step; `after_step` takes the last."""
     items = state.services.runs.observations(run_id, after_step=after_step, most_steps=steps)
     full = len({item.step for item in items}) == steps
     return Page(items=items, next=str(items[-1].step) if full else None)
@@ -166,26 +159,26 @@ def samples(
     after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
     steps: Annotated[int, Query(ge=1, le=MOST_OBSERVED_STEPS)] = MOST_OBSERVED_STEPS,
 ) -> Page[TextSamples]:
-    """Texts that the model wrote at evaluations, at some steps after a step; `after_step` takes the last."""
+    """List texts that the model wrote at evaluations, at some steps after a step; `after_step` takes the last."""
     items = state.services.runs.samples(run_id, after_step=after_step, most_steps=steps)
     return Page(items=items, next=str(items[-1].step) if len(items) == steps else None)
 
 
 @router.get("/runs/{run_id}/events", tags=["runs"], responses=problems(404))
 def events(run_id: RunIdPath, state: State) -> Page[EventRecord]:
-    """Every change of the run's state, oldest first."""
+    """List every change of the run's state, oldest first."""
     return Page(items=state.services.runs.events(run_id))
 
 
 @router.get("/runs/{run_id}/standing", tags=["runs"], responses=problems(404))
 def queue_position(run_id: RunIdPath, state: State) -> QueuePosition:
-    """A waiting run's place in the queue, and when it may start."""
+    """Return a waiting run's place in the queue, and when it may start."""
     return state.services.runs.queue_position(run_id)
 
 
 @router.get("/runs/{run_id}/attempts", tags=["runs"], responses=problems(404))
 def attempts(run_id: RunIdPath, state: State) -> Page[AttemptRecord]:
-    """Every execution of the run, oldest first."""
+    """List every execution of the run, oldest first."""
     return Page(items=state.services.runs.attempts(run_id))
 
 
@@ -205,7 +198,7 @@ def log(
     ] = "",
     level: Annotated[LogLevel, Query(description="Only lines of this level, or worse.")] = LogLevel.INFO,
 ) -> str:
-    """The end of what the attempt's process printed; of its last 4 MiB the lines that are asked for."""
+    """Return the last lines that the attempt's process printed; of its last 4 MiB as many as are asked for."""
     if not search and level is LogLevel.INFO:
         return state.services.runs.log_tail(run_id, attempt, tail_bytes)
     lines, _ = state.services.runs.search_log(run_id, attempt, search, level, tail_bytes)
@@ -230,6 +223,6 @@ def charts(
     after_step: Annotated[int, Query(ge=-1, le=2**53)] = -1,
     until_step: Annotated[int | None, Query(ge=0, le=2**53)] = None,
 ) -> Response:
-    """A metric of up to 100 runs over equal ranges of steps: the lowest, mean and highest value of each range."""
+    """Return the lowest, mean and highest value of a metric of up to 100 runs, over equal ranges of steps."""
     items = state.services.runs.charts(run, metric, buckets, after_step=after_step, until_step=until_step)
     return json_response(Page[Chart](items=items))

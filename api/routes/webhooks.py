@@ -19,7 +19,7 @@ def add(wanted: WebhookRequest, state: State, caller: CallerDependency, response
     """Add a webhook, which posts a message when an experiment ends.
 
     The answer has the secret that signs every message; no other answer has it. The operator's setting `webhook_urls`
-    says which URLs may be told.
+    says which URLs may be notified.
     """
     new_webhook = state.services.webhooks.add(wanted, by=caller.key_id())
     response.headers["Location"] = f"/v1/webhooks/{new_webhook.webhook.id}"
@@ -29,7 +29,7 @@ def add(wanted: WebhookRequest, state: State, caller: CallerDependency, response
 
 @router.get("")
 def webhooks(state: State) -> Page[WebhookRecord]:
-    """All webhooks, the newest first, with what waits for them; no secrets."""
+    """List all webhooks, the newest first, with the messages that wait for them; no secrets."""
     return Page(items=state.services.webhooks.list_webhooks())
 
 
@@ -49,5 +49,5 @@ def try_out(webhook_id: WebhookIdPath, state: State) -> DeliveryRecord:
 def deliveries(
     webhook_id: WebhookIdPath, state: State, limit: Annotated[int, Query(ge=1, le=MOST_DELIVERIES)] = 50
 ) -> Page[DeliveryRecord]:
-    """The newest messages: delivered ones of the last 30 days, those that wait, and those that were given up."""
+    """List the newest messages: delivered ones of the last 30 days, those that wait, and those that were given up."""
     return Page(items=state.services.webhooks.deliveries(webhook_id, limit=limit))

@@ -1,6 +1,6 @@
-"""A run of any source, as pages and figures read it: what the bench measured, and what another loop or tool told.
+"""A run of any source, as pages and figures read it: the measured ones, and those that another loop or tool logged.
 
-Every run has a candidate, a setting, a seed, a state, points and their last values. What was told never looks like what
+Every run has a candidate, a setting, a seed, a state, points and their last values. Logged values never look like what
 was measured: its source marks it in every figure and table, and no mean and no lowest loss is over both.
 """
 
@@ -27,7 +27,7 @@ class AnyRun:
 
     record: RunRecord | ExternalRun
     experiment: str = ""
-    """The name of its experiment, where a page tells it."""
+    """The name of its experiment, where a page shows it."""
 
     @property
     def measured(self) -> RunRecord | None:
@@ -51,7 +51,7 @@ class AnyRun:
 
     @property
     def page(self) -> str:
-        """The address of its page; an external run's is that of its experiment."""
+        """Return the address of its page; an external run's is that of its experiment."""
         return f"/experiments/{self.record.experiment_id}" if self.external else f"/runs/{self.record.id}"
 
     @property
@@ -81,7 +81,7 @@ class AnyRun:
         return candidate_title(self.candidate, self.optimizer) if self.measured else self.candidate
 
     def settings(self, separator: str = ", ") -> str:
-        """Learning rate and seed."""
+        """Return learning rate and seed."""
         seed = formats.UNKNOWN if self.record.seed is None else self.record.seed
         return f"lr {formats.rate(self.record.lr)}{separator}seed {seed}"
 

@@ -1,10 +1,10 @@
 """Panels: figures that readers add to a page, any metric of points over any axis. A panel is a word of the address, and
 its form leads to another address of the same page.
 
-    panel=grad_norm*tokens*s10*ly*lx*by-lr
+    panel=grad_norm*tokens*s10*ly*by-lr
 
-The metric, the horizontal axis, the smoothing in per cent of the points, logarithmic axes, what runs are averaged by.
-What is not understood is left out: an edited link still opens.
+The metric, the horizontal axis, the smoothing in per cent of the points, a logarithmic vertical axis, what runs are
+averaged by. What is not understood is left out: an edited link still opens.
 """
 
 from collections.abc import Collection, Mapping, Sequence

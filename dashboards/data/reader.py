@@ -23,7 +23,6 @@ from dashboards.data.series import (
 from dashboards.palette import Style, external_styles, styles
 from dashboards.text.words import LeaderboardLine, leaderboard
 from orchestrator.analysis.cells import select_cell
-from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.analysis.external_runs import judge
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.analysis.laws.targets import larger_presets
@@ -33,6 +32,7 @@ from orchestrator.external_runs import USUAL_METRICS, ExternalExperiment, Judged
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import (
+    SECONDS_PER_HOUR,
     AnyExperiment,
     Comparison,
     DamagedExperiment,
@@ -117,7 +117,7 @@ class Reader:
 
     def snapshot(self, experiment_id: str, cell: str = "", *, baseline: str = "") -> Snapshot:
         """Return the experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest
-        model's. `baseline`: held against that candidate instead of the planned one, where it is one. Raises
+        model's. `baseline`: compared with that candidate instead of the planned one, where it is one. Raises
         `NotFoundError`."""
         return self._snapshot_at(experiment_id, self.experiments.version(experiment_id), cell, baseline)
 

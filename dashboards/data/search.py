@@ -30,7 +30,7 @@ class Search:
     text: str = ""
     state: StateFilter = "all"
     source: Source = "all"
-    """Whether the bench measured the runs, or another loop or tool told of them."""
+    """Whether the bench measured the runs, or another loop or tool logged them."""
     labels: tuple[str, ...] = ()
     """All of which an experiment has."""
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dashboards.view_state import XAxis
 from orchestrator.columns import Array, Columns, spikes
 from orchestrator.external_runs import USUAL_METRICS, ExternalSeries
+from orchestrator.records import SECONDS_PER_HOUR
 
 LossColumn = Literal["train_loss", "smoothed", "val_loss"]
 
@@ -71,7 +72,7 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
         steps=columns.step,
         tokens=columns.column("tokens"),
         seconds=elapsed_seconds(columns.step, step_seconds),
-        hours=columns.step * (device_seconds / 3600 / max(float(columns.step[-1]), 1.0) if len(columns) else 0.0),
+        hours=columns.step * (device_seconds / SECONDS_PER_HOUR / max([1.0, *columns.step[-1:]])),
         train_loss=train_loss,
         smoothed=smooth(train_loss, window_of(train_loss.size)),
         val_loss=columns.column("val_loss"),
@@ -100,8 +101,8 @@ def external_metric(names: Container[str], metric: str) -> str | None:
 
 
 def external_series(columns: Columns, *, ended: bool) -> Series:
-    """Return the rows of a run that another loop told of. Its device time nobody measured; its tokens and its training
-    time are known as far as it told `tokens` and `step_seconds`, and rise evenly between two steps at which it did."""
+    """Return the rows of a run that another loop logged. Its device time nobody measured; its tokens and its training
+    time are known as far as it logged `tokens` and `step_seconds`, and rise evenly between two such steps."""
     timed = np.isfinite(columns.column("step_seconds"))
     elapsed = elapsed_seconds(columns.step[timed], columns.column("step_seconds")[timed])
     return replace(

@@ -180,7 +180,7 @@ Span = tuple[float, float]
 def add_axes(
     layout: dict[str, Any], theme: ThemeName, index: int, x_span: Span, y_span: Span, title: str = ""
 ) -> dict[str, str]:
-    """Return a further pair of axes, and what tells a trace to be on it: x1 and y1 are called x and y."""
+    """Return a further pair of axes, and what puts a trace on it: x1 and y1 are called x and y."""
     number = "" if index == 1 else str(index)
     layout[f"xaxis{number}"] = axis(theme, title) | {"domain": list(x_span), "anchor": f"y{number}", "nticks": 4}
     layout[f"yaxis{number}"] = axis(theme, "") | {"domain": list(y_span), "anchor": f"x{number}", "nticks": 4}

@@ -1,6 +1,6 @@
 """Any runs of any experiments beside each other: what their page shows, what they came to in one table. Pure.
 
-Runs that another loop or tool told of stand among them: each is marked, and no loss is the lowest of both origins, for
+Runs that another loop or tool logged stand among them: each is marked, and no loss is the lowest of both origins, for
 nobody checked what the others' were taken on.
 """
 
@@ -19,7 +19,7 @@ from orchestrator.records import RunRecord
 from orchestrator.specs.differences import SpecDifferences
 
 MOST_RUNS = 12
-"""More lines than this nobody tells apart."""
+"""More lines than this nobody distinguishes."""
 FIRST_PANELS = (Panel(metric="val_loss", smooth=0).word(), Panel(metric="train_loss").word())
 """The panels by default."""
 MetricReader = Callable[[RunRecord], float | None]
@@ -88,7 +88,7 @@ def result_rows(runs: Sequence[AnyRun]) -> tuple[ComparedValues, ...]:
 
 
 def _measured_row(name: str, runs: Sequence[AnyRun], read: MetricReader, shown: Callable[..., str]) -> ComparedValues:
-    values = [read(run.measured) if run.measured else _last_told(run.external, name) for run in runs]
+    values = [read(run.measured) if run.measured else _last_logged(run.external, name) for run in runs]
     comparable = [value for value in values if value is not None]
     if name in LOSSES and not _same_measure(runs):
         comparable = []
@@ -122,20 +122,19 @@ MEASURED: tuple[tuple[str, MetricReader, Callable[..., str]], ...] = (
     ("tokens/s", _result("tokens_per_second", "tokens_per_second"), formats.compact),
     ("device time", lambda run: run.device_seconds or None, formats.duration),
 )
-TOLD = {"validation loss": "val_loss", "training loss": "train_loss", "tokens/s": "tokens_per_second"}
+LOGGED_METRICS = {"validation loss": "val_loss", "training loss": "train_loss", "tokens/s": "tokens_per_second"}
 """The results that an external run may have logged, and the metric's name."""
 MORE_IS_BETTER = frozenset({"tokens/s"})
 LOSSES = frozenset({"validation loss", "training loss"})
 
 
-def _last_told(run: ExternalRun | None, name: str) -> float | None:
-    if run is None or name not in TOLD or (metric := external_metric(run.metrics, TOLD[name])) is None:
-        return None
-    return run.metrics[metric].last
+def _last_logged(run: ExternalRun | None, name: str) -> float | None:
+    metric = external_metric(run.metrics, LOGGED_METRICS[name]) if run and name in LOGGED_METRICS else None
+    return run.metrics[metric].last if run and metric else None
 
 
 def _same_measure(runs: Sequence[AnyRun]) -> bool:
-    """Return whether their losses can be held against each other: of the same task, on the same tokens. Of external
+    """Return whether their losses can be compared: of the same task, on the same tokens. Of external
     runs nobody checked it."""
     works = [run.measured.spec.workload for run in runs if run.measured and run.measured.spec]
     return (

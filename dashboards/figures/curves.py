@@ -7,23 +7,8 @@ from typing import Any, assert_never
 import numpy as np
 
 from dashboards.data.reader import Reader, Snapshot
-from dashboards.data.series import (
-    Band,
-    Series,
-    across_seeds,
-    numbers,
-    thin_band,
-)
-from dashboards.figures.base import (
-    HEADROOM,
-    ExperimentView,
-    Figure,
-    band,
-    figure,
-    layout_of,
-    plain,
-    trace,
-)
+from dashboards.data.series import Band, Series, across_seeds, numbers, thin_band
+from dashboards.figures.base import HEADROOM, ExperimentView, Figure, band, figure, layout_of, plain, trace
 from dashboards.palette import Style, ThemeName
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
@@ -69,16 +54,15 @@ def loss_curves(
     *,
     title: str = LOSS_IN_NATS,
 ) -> Figure:
-    """Training loss (thin, smoothed, with the band of the seeds) and validation loss (markers) of every candidate.
+    """Draw training loss (thin, smoothed, with the band of the seeds) and validation loss (markers) of every candidate.
 
     `budget` is the x value at the end of a whole run, where it is known: the axis then shows what is still to come.
     `title` is the loss axis's.
     """
-    shown = [curve for curve in curves if curve.candidate not in view.hidden]
-    data = [curve_trace for curve in shown for curve_trace in _curve_traces(curve, view, theme)]
+    data = [curve_trace for curve in curves for curve_trace in _curve_traces(curve, view, theme)]
     layout = layout_of(theme, x_title=AXIS_TITLES[view.x], y_title=title)
-    layout["hovermode"] = "x unified" if len(shown) <= 8 else "closest"
-    _set_ranges(layout, shown, view, budget)
+    layout["hovermode"] = "x unified" if len(curves) <= 8 else "closest"
+    _set_ranges(layout, curves, view, budget)
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
 
 

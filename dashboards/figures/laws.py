@@ -152,13 +152,13 @@ def _marks(
 
 
 def _tick(value: float) -> str:
-    """`300 k`, `1 M`: as `formats.compact`, without zeros that a round number does not need."""
+    """Return `300 k`, `1 M`: as `formats.compact`, without zeros that a round number does not need."""
     digits, _, unit = formats.compact(value).partition(" ")
     return f"{float(digits):g} {unit}".strip()
 
 
 def _axis(report: FitReport) -> int:
-    """0: over parameters; 1: over tokens, for laws in tokens alone."""
+    """Return 0 for an axis of parameters, 1 for one of tokens, for laws in tokens alone."""
     return 1 if FORMS[report.form].variables == (1,) else 0
 
 

@@ -17,7 +17,7 @@ WIDE_TICKS, NARROW_TICKS = 10, 5
 """The learning rates that have room below the axis."""
 WIDE_LETTERS, NARROW_LETTERS = 70, 40
 """The letters that a line above the plot has room for."""
-FAR = 4.0
+FAR_RATE_RATIO = 4.0
 """A diverged rate this many times above all others is drawn at the edge, lest it squeezes them together."""
 
 
@@ -30,7 +30,7 @@ def learning_rates(
     *,
     narrow: bool = False,
 ) -> Figure:
-    """Final validation loss by learning rate: a line through the means, a small mark per seed, × where one diverged.
+    """Draw final validation loss by learning rate: a line through means, a small mark per seed, × if one diverged.
 
     Where a comparison tunes first, the line is dotted and its marks are hollow: it is of the tuning seeds, which chose
     the rate. The full mark is the mean of the compared seeds, which ran at that rate alone. Trials that were searched
@@ -65,7 +65,7 @@ def learning_rates(
     # A little beyond the largest rate that trained, or the largest of all.
     largest = max((run.lr for run in shown), default=1.0)
     trained = max((run.lr for run in shown if run.result and not _has_diverged(run)), default=largest)
-    edge = largest if largest <= FAR * trained else 2 * trained
+    edge = largest if largest <= FAR_RATE_RATIO * trained else 2 * trained
     data += _diverged_marks(shown, styles, theme, edge)
     layout = layout_of(theme, x_title="learning rate", y_title=final_loss_title(comparison))
     rates, ticks = sorted({run.lr for run in shown if run.lr <= edge}), list[float]()

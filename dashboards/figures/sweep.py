@@ -39,8 +39,8 @@ PAD, SHARES_PAD = 0.08, 0.06
 
 
 def objective(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
-    """Loss over trials: filled marks ran the budget, open ones were stopped early, a line is the best so far, all of
-    which the axis shows."""
+    """Draw loss over trials: filled marks ran the budget, open ones were stopped early, a line is the best so far, all
+    of which the axis shows."""
     newest = max((trial.number for trial in report.trials), default=0)
     data: list[Any] = []
     lines: list[float] = []

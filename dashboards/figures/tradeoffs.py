@@ -19,8 +19,7 @@ from dashboards.figures.base import (
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.text import formats
 from dashboards.view_state import ViewState
-from orchestrator.analysis.comparison import SECONDS_PER_HOUR
-from orchestrator.records import Comparison, Interval
+from orchestrator.records import SECONDS_PER_HOUR, Comparison, Interval
 
 Price = Literal["memory", "hours"]
 FEWEST_HOURS = 0.1
@@ -111,7 +110,7 @@ def _front(placed: Sequence[PricedLoss]) -> list[PricedLoss]:
 
 
 def _mark(point: PricedLoss, price: Price, unit: str) -> dict[str, Any]:
-    """`unit`: of a cost in time."""
+    """Return the marks; `unit` is that of a cost in time."""
     time = formats.seconds(point.cost) if unit == "s" else formats.device_time(point.cost)
     cost = formats.size(point.cost) if price == "memory" else time
     front = f", {'on' if point.is_on_front else 'behind'} the front" if price == "memory" else ""

@@ -65,7 +65,7 @@ def publish(comparison: Comparison, form: TableFormat) -> str:
 
 
 def latex(comparison: Comparison) -> str:
-    """A `table` with booktabs rules (\\usepackage{booktabs}) and its method in the caption; compiles as it is."""
+    """Return a `table` with booktabs rules (\\usepackage{booktabs}) and its method in the caption; it compiles."""
     lines = [
         r"% needs \usepackage{booktabs} and, for accents and quotes, \usepackage[T1]{fontenc} \usepackage{textcomp}",
         r"\begin{table}",

@@ -21,20 +21,17 @@ from pydantic import ValidationError
 
 from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.render import missing_page, page, refused_page, visitor_id
+from dashboards.view_state import number_of
 from orchestrator.annotations import AnnotationChange, LabelChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, MissingDataError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment
+from orchestrator.kinds.fields import MOST_SEEDS
 from orchestrator.records import AnyExperiment, ExperimentRecord
 from orchestrator.services.experiments import Experiments
 from orchestrator.store.external_runs import ExternalRuns
 
-MOST_SEEDS = 256
-"""The most seeds of one experiment."""
 MOST_DELETED = 200
 """The most deleted experiments on one page; `adapm-bench ls --deleted` lists more."""
-OVERTAKEN = 412
-LONGEST_NUMBER = 15
-"""Digits of a revision: none that a form of ours sends has more."""
 
 P = ParamSpec("P")
 Sent = Annotated[Pairs, Depends(read_form_pairs)]
@@ -110,8 +107,7 @@ class CurationPages:
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
         """Take labels and note from the form. What cannot be taken comes back as it was written, with the reason."""
         sent = dict(pairs)
-        revision_text = sent.get("revision", "")
-        revision = int(revision_text) if revision_text.isdecimal() and len(revision_text) <= LONGEST_NUMBER else None
+        revision = number_of(sent.get("revision", ""))
         try:
             fields: dict[str, Any] = {"note": sent["note"]} if "note" in sent else {}
             fields |= {"labels": _split(sent["labels"])} if "labels" in sent else {}
@@ -132,7 +128,7 @@ class CurationPages:
             return _form(self._experiments.find(experiment_id), sent=sent, faults=faults, status=422)
         except ChangedMeanwhileError:
             experiment = self._experiments.find(experiment_id)
-            return _form(experiment, sent=sent, faults=[CHANGED_SINCE], status=OVERTAKEN)
+            return _form(experiment, sent=sent, faults=[CHANGED_SINCE], status=412)
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
 
     def ask_to_clone(
@@ -225,7 +221,7 @@ def _form(
         shown=typed["shown"],
         note=typed["note"],
         faults=faults,
-        overtaken=status == OVERTAKEN,
+        overtaken=status == 412,
     )
 
 

@@ -76,8 +76,7 @@ class LoggedPages:
     def figure(
         self, experiment: ExternalExperiment, name: FigureName, form: FileForm, request: Request, theme: ThemeName
     ) -> Response:
-        """Return a panel: its runs at judged rates where there is a verdict, else all; all rates where they are told
-        apart."""
+        """Return a panel of runs at judged rates if there is a verdict, else of all; of all if averaged by rate."""
         if name != "panel":
             raise NotFoundError(f"experiment {experiment.id} was not measured here, and has no figure {name}")
         tag = f'"{experiment.id}-{experiment.updated_at}-{experiment.runs}"'

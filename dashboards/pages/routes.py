@@ -74,7 +74,7 @@ def pages(
 ) -> APIRouter:
     """Return every page, figure, event stream and static file, to be included by the api.
 
-    `reader` is that of REST, too: what one has looked up the other need not. `stopping` tells open streams that the
+    `reader` is that of REST, too: what one has looked up the other need not. `stopping` notifies open streams that the
     process is about to end, so that they end first.
     """
     router = APIRouter(include_in_schema=False)
@@ -115,7 +115,7 @@ class PageHandlers:
         }
 
     def home(self, request: Request) -> HTMLResponse:
-        """Experiments, with the best mean of each candidate, and what is going on."""
+        """Show experiments, with the best mean of each candidate, and live runs."""
         experiments, query = self._reader.experiments, Search.parse(request.query_params.multi_items())
         version = self._monitor.version()
         activity = self._monitor.activity(waiting=1)
@@ -195,7 +195,7 @@ def first_runs(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
 
 
 def _objective_order(trial: TrialRow) -> tuple[bool, float, int]:
-    """Trials without an objective stand last, by their latest loss."""
+    """Return a key that sorts trials without an objective last, by their latest loss."""
     loss = trial.last_val_loss if trial.objective is None else trial.objective
     return trial.objective is None, math.inf if loss is None else loss, trial.number
 
@@ -239,7 +239,7 @@ class FigureHandlers:
 
 
 def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable[[], bool]) -> APIRouter:
-    """Return the streams that tell pages to refresh themselves."""
+    """Return the streams that make pages refresh themselves."""
     router = APIRouter(include_in_schema=False)
 
     def existing_id(experiment_id: str) -> str:

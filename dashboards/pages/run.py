@@ -119,7 +119,7 @@ class RunHandlers:
         )
 
     def series(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
-        """Losses, learning rate, gradient norm and step time."""
+        """Draw losses, learning rate, gradient norm and step time."""
         run = self._runs.get(run_id)
         snapshot = self._reader.snapshot(run.experiment_id)
         rows = self._reader.own_series(run)

@@ -28,10 +28,10 @@ from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.records import ExperimentRecord
+from orchestrator.services.analysis import MOST_EXPERIMENTS
 from orchestrator.services.monitor import Monitor
 from worker.words import pluralize
 
-MOST_EXPERIMENTS = 64
 MOST_TARGETS = 8
 
 
@@ -85,7 +85,7 @@ class FitPages:
         return self.figure(self._requested_experiments(request), name, form, request, theme)
 
     def profiles(self, request: Request) -> HTMLResponse:
-        """Performance profiles over the comparisons that the query names."""
+        """Show performance profiles over the comparisons that the query names."""
         try:
             experiments = self._requested_experiments(request)
             report = self._reader.analysis.profile([experiment.id for experiment in experiments])

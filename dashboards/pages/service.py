@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse
 from dashboards.render import page
 from dashboards.text import formats
 from dashboards.text.words import Chip, Tone
+from dashboards.view_state import number_of
 from orchestrator.activity import DISPATCHER, Activity, Leader, RunAtWork
 from orchestrator.keys import KeyRecord
 from orchestrator.services.monitor import Monitor
@@ -27,8 +28,6 @@ SILENT_SECONDS = 60.0
 """Twice a lease: a worker that has said nothing for so long will be given up."""
 LINES_SHOWN = 100
 LONGEST_ID = 64
-LONGEST_NUMBER = 15
-"""Digits."""
 
 
 def queue_pages(monitor: Monitor) -> APIRouter:
@@ -101,8 +100,7 @@ def key_pages(keyring: Keyring, audit: AuditLog) -> APIRouter:
     @router.get("/keys")
     def keys(request: Request) -> HTMLResponse:
         query = request.query_params
-        key_id, cursor_text = query.get("key", "")[:LONGEST_ID].replace("\x00", ""), query.get("before", "")
-        cursor = int(cursor_text) if cursor_text.isdecimal() and len(cursor_text) <= LONGEST_NUMBER else None
+        key_id, cursor = query.get("key", "")[:LONGEST_ID].replace("\x00", ""), number_of(query.get("before", ""))
         lines = audit.page(limit=LINES_SHOWN + 1, before=cursor, key_id=key_id or None)
         now = time.time()
         return page(

@@ -29,6 +29,7 @@ from dashboards.pages.submit_form import (
 from dashboards.render import missing_page, page, refused_page, visitor_id
 from optim import catalog
 from orchestrator.errors import ConflictError, NotFoundError, OrchestratorError
+from orchestrator.kinds.fields import MOST_SEEDS
 from orchestrator.kinds.registry import KINDS, validate_spec
 from orchestrator.kinds.tuning import METHODS
 from orchestrator.services.analysis import Analysis
@@ -42,7 +43,6 @@ from worker.catalog import presets
 MOST_FIELDS = 2_000
 """The most fields of a form: every optimizer with every option is about 300."""
 FRESH_SEEDS = 5
-MOST_COUNTED = 256
 Pairs = list[tuple[str, str]]
 TEXT_PLACE = re.compile(r"^The text:(\d+):(\d+):")
 
@@ -190,4 +190,4 @@ def _page(
 
 def _count(text: str | None, default: int) -> int:
     """Return a small number of an address."""
-    return min(max(int(text), 1), MOST_COUNTED) if text and text.isdecimal() and len(text) < 6 else default
+    return min(max(int(text), 1), MOST_SEEDS) if text and text.isdecimal() and len(text) < 6 else default

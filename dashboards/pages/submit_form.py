@@ -166,7 +166,7 @@ def _option(kind: str, text: str) -> Scalar:
 
 
 def _list(text: str) -> list[Scalar]:
-    """Numbers between commas or blanks; learning rates are numbers with a point, whatever they look like."""
+    """Return the numbers between commas or blanks; learning rates are numbers with a point, whatever they look like."""
     return [_number(item) for item in LIST.split(text) if item]
 
 

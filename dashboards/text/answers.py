@@ -28,7 +28,7 @@ class PredictedSize:
 
 
 def number(value: float, digits: int) -> str:
-    """`0.340`; wide ranges of magnitude in powers of ten."""
+    """Return `0.340`; wide ranges of magnitude in powers of ten."""
     text = f"{value:.{digits}f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.2e}"
     return text.replace("-", formats.MINUS)
 

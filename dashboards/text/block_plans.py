@@ -63,7 +63,7 @@ def _folds(template: str, members: tuple[PlannedBlock, ...]) -> Iterator[Fold]:
 
 
 def _range(numbers: list[int]) -> str:
-    """`0–11`, or `0,2,4` where some are missing."""
+    """Return `0–11`, or `0,2,4` if some are missing."""
     first, last = numbers[0], numbers[-1]
     if len(numbers) == 1:
         return str(first)

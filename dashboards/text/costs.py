@@ -7,6 +7,7 @@ import math
 from typing import Final
 
 from dashboards.text import formats
+from orchestrator.records import SECONDS_PER_HOUR
 from worker.records.result import MemoryBreakdown, Result
 from worker.spec.run import RunSpec
 from worker.spec.task import TaskSpec
@@ -85,7 +86,7 @@ def _device(result: Result) -> tuple[CostLine, ...]:
     kind = formats.device_time_title(environment.device)
     processes = formats.UNKNOWN if result.processes == 1 else f"{result.processes}, a device and an equal share each"
     allocated, productive = (
-        formats.device_time(value / 3600) for value in (result.device_seconds, result.productive_seconds)
+        formats.device_time(value / SECONDS_PER_HOUR) for value in (result.device_seconds, result.productive_seconds)
     )
     energy = formats.UNKNOWN if result.energy_joules is None else f"{result.energy_joules:,.0f} J"
     driver = "" if environment.driver is None else f", driver {environment.driver}, CUDA {environment.cuda}"

@@ -38,7 +38,7 @@ def difference(value: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
-    """`[0.31, 0.35]`; a bound that is missing is `any`, and without both there is none: nothing."""
+    """Return `[0.31, 0.35]`; a missing bound is `any`, and without both the text is empty."""
     if low is None and high is None:
         return ""
     return f"[{', '.join('any' if bound is None else text(bound) for bound in (low, high))}]"
@@ -196,7 +196,7 @@ def _three_digits(value: float) -> str:
 
 
 def queue_position(position: QueuePosition) -> str:
-    """`3 of 120, starts in about 4 min`; the estimate only where there is one, and the quota that it waits for."""
+    """Return `3 of 120, starts in about 4 min`, with an estimate if there is one, and the quota that it waits for."""
     text = f"{count(position.position)} of {count(position.waiting)}"
     if position.waits_for is not None:
         return f"{text}, {position.waits_for}"

@@ -52,7 +52,7 @@ def predictions(law: FitReport) -> Table:
 
 
 def _estimate(estimate: Estimate | None, digits: int = 3) -> str:
-    """`0.340 [0.310, 0.370]`; wide ranges of magnitude in powers of ten."""
+    """Return `0.340 [0.310, 0.370]`; wide ranges of magnitude in powers of ten."""
     if estimate is None:
         return formats.UNKNOWN
     interval = formats.interval(estimate.low, estimate.high, lambda value: answers.number(value, digits))

@@ -15,6 +15,7 @@ from orchestrator.analysis.laws.targets import target
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.fields import MOST_SEEDS
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -34,8 +35,6 @@ from worker.records.result import Verdict
 from worker.spec.run import Workload
 from worker.words import pluralize
 
-MOST_SEEDS = 256
-"""The most seeds of an experiment."""
 CANDIDATES_NAMED = 6
 """The candidates named in a list, of an experiment that the bench did not plan."""
 Tone = Literal["good", "live", "wait", "warn", "bad"]
@@ -252,7 +251,7 @@ def verdict_chip(conclusion: Conclusion) -> Chip:
 
 
 def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
-    """(query, text, is it chosen) for each value that a field of the view may have."""
+    """Return (query, text, whether it is chosen) for each value that a field of the view may have."""
     return [(view.replace(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
 
 
@@ -388,7 +387,7 @@ def workload_facts(experiment: AnyExperiment | ExternalExperiment) -> tuple[str,
 
 
 def _tokens_per_parameter(workload: Workload) -> tuple[str, ...]:
-    """`0.95 tokens per parameter`; empty if nothing has tokens, or the catalog does not have the model."""
+    """Return `0.95 tokens per parameter`; empty if nothing has tokens, or the catalog does not have the model."""
     if workload.task.batch_unit != "tokens" or workload.model not in presets.names():
         return ()
     share = workload.tokens() / target(workload.model, workload.data.tokenizer).parameters

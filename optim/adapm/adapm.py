@@ -84,9 +84,9 @@ class AdaPM(ClosureStep):
     Args:
         params: The model, of which all that is trainable is trained: a Transformer, or anything whose weights the block
             plan can place; wrapped by `torch.compile`, DDP or Accelerate, or not. Or `model.named_parameters()`, or
-            groups of such: names tell the blocks.
+            groups of such: names give the blocks.
         lr: Learning rate; tune it as for AdamW (the paper uses AdamW's own).
-        model: The model of groups of parameters, which tells their names, and their blocks better than names do.
+        model: The model of groups of parameters, which gives their names, and their blocks better than names do.
         plan: The blocks of these parameters, from `optim.plan.placement.plan_blocks`; None to plan them.
         heads: Query heads of every attention: AdaPM-mini needs it to plan by names, AdaPM does not.
         rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).

@@ -178,7 +178,7 @@ def move(
     divisor: Tensor | None,
     numbers: Tensor,
 ) -> None:
-    """W in place, and v where it is kept for each element, of a block that is worth compiling.
+    """Update W in place, and v if it is kept for each element, of a block that is worth compiling.
 
     Args:
         weight: W, m × n.

@@ -11,7 +11,7 @@ smaller than a piece are worked on several at a time (`step.py`), up to one piec
 
 Precision: a Gram matrix in TF32, which has 11 bits, would tell no orthonormal rows from others, and users set TF32 for
 their model by `torch.set_float32_matmul_precision("high")`. So a step works in IEEE float32 (`exact_products`) but for
-its products with a gradient, which `times` and `times_transposed` work out as they are asked to.
+its products with a gradient, which `matmul` and `matmul_transposed` work out as they are asked to.
 
 Products: torch multiplies float32 matrices through MKL, which falls back to its AVX2 kernels on processors that are not
 Intel's; oneDNN, the other library inside torch, writes its kernels for the instructions that it finds. On one idle AMD
@@ -167,7 +167,7 @@ def _matmul_precision(precision: str) -> Iterator[None]:
                 switch.fp32_precision = setting
 
 
-def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
+def matmul_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
     """Return X G^T (r × m), for r rows X of length n and G m × n; or a batch of such."""
     with nullcontext() if precision == "highest" else _matmul_precision(precision):
         if rows.dtype is matrix.dtype and _suits_onednn(rows.shape[0], matrix) and _is_packed(matrix):
@@ -182,9 +182,9 @@ def product_of(matrix: Tensor, other: Tensor) -> Tensor:
     return product
 
 
-def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
+def matmul(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
     """Return X G (r × n), for r rows X of length m and G m × n; or a batch of such."""
-    return times_transposed(rows, matrix.mT, precision=precision)
+    return matmul_transposed(rows, matrix.mT, precision=precision)
 
 
 def pack(matrix: Tensor, *, rows: int) -> Tensor:

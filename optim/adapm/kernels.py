@@ -28,8 +28,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .devices import cache_tensors, increment_versions, times
-from .low_rank import Factors, Momentum, Start
+from .devices import cache_tensors, increment_versions, matmul
+from .low_rank import Factors, Momentum, WarmStart
 from .rounding import RoundingKey
 
 DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
@@ -78,7 +78,7 @@ def try_on(device: torch.device) -> None:
     pairs = [(weight, expected, 1e-3)]
     rows = torch.linspace(-1.0, 1.0, _MOST_ROWS * 70, device=device).view(1, -1, 70)
     some_weak = 2.0 * (torch.arange(_MOST_ROWS, device=device) % 3 > 0).float().view(1, -1, 1)
-    for start in (Start(rows), Start(rows, some_weak, rows[0].flip(1))):
+    for start in (WarmStart(rows), WarmStart(rows, some_weak, rows[0].flip(1))):
         dense = start.dense()
         for precision in _INPUTS:  # with all the rows that a tile may have
             pairs.append((multiply(start, [gradient], axis=0, precision=precision), dense @ gradient.mT, 1e-1))
@@ -101,7 +101,7 @@ class Blocks(NamedTuple):
     """v of each element (m × n) or of each row (m), changed in place; empty if there is a divisor."""
 
 
-class Chances(NamedTuple):
+class StochasticRounding(NamedTuple):
     """The stochastic rounding of bfloat16 weights."""
 
     keys: Sequence[RoundingKey]
@@ -118,7 +118,7 @@ def move(
     divisor: Tensor | None,
     numbers: Tensor,
     *,
-    chances: Chances | None = None,
+    rounding: StochasticRounding | None = None,
     precision: str = "highest",
 ) -> None:
     """Move blocks, and what is kept of their moments. Addresses go to the device where they are not those of before.
@@ -128,7 +128,7 @@ def move(
         factors: A (B × m × 2r) and B (B × 2r × n) of low-rank blocks; without the leading B for a single one.
         divisor: sqrt(v / debias) + eps, B × m × 1 or B × 1 × n, where it has been worked out before; as for factors.
         numbers: On the device, in float32: as `compiled.move` has them, and 1 - b1.
-        chances: Where weights are rounded by chance.
+        rounding: Where weights are rounded by chance.
         precision: Of the products, in torch's words: those of `_INPUTS`.
     """
     if blocks.weights[0].numel() == 0:
@@ -137,7 +137,7 @@ def move(
     with _current(numbers.device):
         for chosen in _group_by_layout(*(tensors for tensors in blocks if tensors)):
             addresses = tuple(tensors[index].data_ptr() if tensors else 0 for tensors in blocks for index in chosen)
-            keys = () if chances is None else tuple(chances.keys[index][part] for part in (0, 1) for index in chosen)
+            keys = () if rounding is None else tuple(rounding.keys[index][part] for part in (0, 1) for index in chosen)
             weight, gradient = blocks.weights[chosen[0]], blocks.gradients[chosen[0]]
             average, moment = (tensors[chosen[0]] if tensors else None for tensors in (blocks.averages, blocks.moments))
             rows, columns = weight.shape
@@ -160,10 +160,10 @@ def move(
                 *weight.stride(),
                 *gradient.stride(),
                 *_strides(divisor),
-                *(chances[1:] if chances is not None else (0, 0)),
+                *(rounding[1:] if rounding is not None else (0, 0)),
                 HAS_AVERAGE=average is not None,
                 V="given" if moment is None else "row" if means_rows else "element",
-                BY_CHANCE=chances is not None,
+                BY_CHANCE=rounding is not None,
                 PRECISION=_INPUTS[precision],
                 WEIGHT=DTYPES[weight.dtype],
                 GRADIENT=DTYPES[gradient.dtype],
@@ -186,8 +186,8 @@ class SpreadMomentum(Momentum):
     """G of each, outputs × inputs; `gradient` is the first of them."""
     _sums: list[Tensor] = field(default_factory=list)
 
-    def start_times_transposed(self, start: Start) -> Tensor:
-        """X M^T (B × r × outputs), for the r rows X of each, which are made of R' wherever they are read."""
+    def start_times_transposed(self, start: WarmStart) -> Tensor:
+        """Return X M^T (B × r × outputs), for the r rows X of each, made of R' wherever they are read."""
         products = multiply(start, self.carried.right, axis=0)
         carried = Carried(products, self.carried.left.mT, self.beta1)
         sums = None
@@ -197,13 +197,13 @@ class SpreadMomentum(Momentum):
         return multiply(start, self.gradients, axis=0, sums=sums, carried=carried, precision=self.precision)
 
     def gram(self, rows: Tensor) -> Tensor:
-        """X X^T (B × r × r) in float64, without a copy of X in it."""
-        return multiply(Start(rows), rows, axis=0, dtype=torch.float64)
+        """Return X X^T (B × r × r) in float64, without a copy of X in it."""
+        return multiply(WarmStart(rows), rows, axis=0, dtype=torch.float64)
 
     def rows_times(self, rows: Tensor) -> Tensor:
-        """X M (B × r × inputs), for r rows X of each."""
-        carried = Carried(times(rows, self.carried.left), self.carried.right, self.beta1)
-        return multiply(Start(rows), self.gradients, axis=1, carried=carried, precision=self.precision)
+        """Return X M (B × r × inputs), for r rows X of each."""
+        carried = Carried(matmul(rows, self.carried.left), self.carried.right, self.beta1)
+        return multiply(WarmStart(rows), self.gradients, axis=1, carried=carried, precision=self.precision)
 
     def square_sums(self) -> Tensor | None:
         """Return the sums of squares of each output of G; of several blocks B × outputs."""
@@ -211,7 +211,7 @@ class SpreadMomentum(Momentum):
         return sums[0] if sums is not None and len(sums) == 1 else sums
 
     def dense(self) -> Tensor:
-        """M itself (B × outputs × inputs)."""
+        """Return M itself (B × outputs × inputs)."""
         whole = torch.stack([*self.gradients]).to(self.carried.left.dtype)
         return Momentum(whole, self.carried, self.beta1).dense()
 
@@ -228,7 +228,7 @@ class Carried(NamedTuple):
 
 
 def multiply(
-    start: Start,
+    start: WarmStart,
     matrices: Sequence[Tensor] | Tensor,
     *,
     axis: int,
@@ -271,7 +271,7 @@ def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
 
 
 def _launch_product(
-    start: Start | None,
+    start: WarmStart | None,
     matrices: Sequence[Tensor] | Tensor,
     products: Tensor | None,
     *,

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .devices import cache_tensors, product_of, times, times_transposed
+from .devices import cache_tensors, matmul, matmul_transposed, product_of
 from .sharded import Groups, sum_over_processes
 
 Number = float | Tensor
@@ -48,7 +48,7 @@ class Factors(NamedTuple):
         return Factors(self.right.mT, self.left.mT)
 
 
-class Start(NamedTuple):
+class WarmStart(NamedTuple):
     """The rows X that an iteration starts from: R' at ordinary size, and a sketch's rows in the places of weak ones."""
 
     rows: Tensor
@@ -59,7 +59,7 @@ class Start(NamedTuple):
     """B × r × n, or r × n for all blocks."""
 
     def dense(self) -> Tensor:
-        """X itself."""
+        """Return X itself."""
         if self.inverse is None or self.sketch is None:
             return self.rows
         return torch.where(self.inverse == 0.0, self.sketch, self.rows * self.inverse)
@@ -81,31 +81,31 @@ class Momentum:
     inputs: Groups = ()
     """Those that its columns are divided among; likewise for G and R'."""
 
-    def start_times_transposed(self, start: Start) -> Tensor:
-        """X M^T (r × m), for the r rows X of a start, of length n."""
+    def start_times_transposed(self, start: WarmStart) -> Tensor:
+        """Return X M^T (r × m), for the r rows X of a start, of length n."""
         rows = start.dense()
-        through_carried = times_transposed(times_transposed(rows, self.carried.right), self.carried.left)
+        through_carried = matmul_transposed(matmul_transposed(rows, self.carried.right), self.carried.left)
         return self._lerp_product(through_carried, rows, self.gradient)
 
     def gram(self, rows: Tensor) -> Tensor:
-        """X X^T, for r rows X as those of a product with M^T; in float64 if the device has it."""
+        """Return X X^T, for r rows X as those of a product with M^T; in float64 if the device has it."""
         wide = rows.to(_gram_dtype(rows))
         return product_of(wide, wide.mT)
 
     def rows_times(self, rows: Tensor) -> Tensor:
-        """X M (r × n), for r rows X of length m."""
-        through_carried = times(times(rows, self.carried.left), self.carried.right)
+        """Return X M (r × n), for r rows X of length m."""
+        through_carried = matmul(matmul(rows, self.carried.left), self.carried.right)
         return self._lerp_product(through_carried, rows, self.gradient.mT)
 
     def _lerp_product(self, through_carried: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
-        return times_transposed(rows, matrix, precision=self.precision).lerp_(through_carried, self.beta1)
+        return matmul_transposed(rows, matrix, precision=self.precision).lerp_(through_carried, self.beta1)
 
     def square_sums(self) -> Tensor | None:
         """Return the sums of squares of each output of G that a product has found on the way, if one has."""
         return None
 
     def dense(self) -> Tensor:
-        """M itself."""
+        """Return M itself."""
         return add_product(self.gradient, *self.carried, beta=1.0 - self.beta1, alpha=self.beta1)
 
 
@@ -177,8 +177,8 @@ def add_product(base: Tensor, matrix: Tensor, other: Tensor, *, beta: float, alp
     return total
 
 
-def starts_of(rows: Sequence[Tensor], spares: Sequence[Tensor], among: Sequence[Groups]) -> list[Start]:
-    """R' at ordinary size for subspace iteration, with rows of a sketch in the places of weak ones.
+def starts_of(rows: Sequence[Tensor], spares: Sequence[Tensor], among: Sequence[Groups]) -> list[WarmStart]:
+    """Return R' at ordinary size for subspace iteration, with rows of a sketch in the places of weak ones.
 
     So are directions that `orthonormal_rows` left out, and all of a block that has been idle for long. Nobody looks
     whether a row is weak: the host would have to wait for a device.
@@ -192,7 +192,7 @@ def starts_of(rows: Sequence[Tensor], spares: Sequence[Tensor], among: Sequence[
     if any(among):
         lengths = [square.sqrt_() for square in sum_over_processes([part.square_() for part in lengths], among)]
     inverses = _map_by_size(partial(_inverse_of_strong, dtype=rows[0].dtype), lengths)
-    return [Start(*parts) for parts in zip(rows, inverses, spares, strict=True)]
+    return [WarmStart(*parts) for parts in zip(rows, inverses, spares, strict=True)]
 
 
 def _inverse_of_strong(lengths: Tensor, dtype: torch.dtype) -> Tensor:

@@ -63,8 +63,8 @@ def _places(like: Tensor, origin: Sequence[int], whole_shape: Sequence[int]) -> 
 
 
 def _hash(places: Tensor, key: RoundingKey) -> Tensor:
-    """32 bits for each place: C. Wellons' `lowbias32`, in which every bit of the input moves every bit of the output
-    with a bias of 0.2 %, of the place times a factor and plus an addend. int32 wraps around."""
+    """Return 32 bits for each place: C. Wellons' `lowbias32`, in which every bit of the input moves every bit of the
+    output with a bias of 0.2 %, of the place times a factor and plus an addend. int32 wraps around."""
     x = places * key.factor + key.addend
     x = x ^ (x >> 16 & 0xFFFF)
     x = x * 0x7FEB352D

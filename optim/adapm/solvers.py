@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .low_rank import Factors, Momentum, Start, orthonormal_rows, starts_of
+from .low_rank import Factors, Momentum, WarmStart, orthonormal_rows, starts_of
 from .sharded import sum_over_processes
 
 
 def subspace(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Tensor]) -> list[Factors]:
-    """Warm-started subspace iteration: repeat Q = orth(M R^T), R = Q^T M; then L = Q.
+    """Do warm-started subspace iteration: repeat Q = orth(M R^T), R = Q^T M; then L = Q.
 
     One iteration a step is nearly as good as the exact SVD, if n counts the layer's inputs. Then R' spans input
     directions, which turn slowly (a gradient is a sum of output errors × inputs, and inputs have a large steady part).
@@ -47,7 +47,7 @@ def subspace(momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketc
     rows = [momentum.carried.right for momentum in momenta]
     for k in range(iterations):
         # From rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
-        starts = [Start(sketch) for sketch in sketches] if fresh and k == 0 else starts_of(rows, sketches, inputs)
+        starts = [WarmStart(sketch) for sketch in sketches] if fresh and k == 0 else starts_of(rows, sketches, inputs)
         products = [momentum.start_times_transposed(start) for momentum, start in zip(momenta, starts, strict=True)]
         del starts
         bases = orthonormal_rows(sum_over_processes(products, inputs), [part.gram for part in momenta], outputs)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ..plan.blocks import Block, FirstMoment, SecondMoment
 from . import compiled, devices
-from .devices import Rows, cache_tensors, constant, pack, row_chunks, times
+from .devices import Rows, cache_tensors, constant, matmul, pack, row_chunks
 from .eight_bit import EightBit, Stored
 from .groups import Group, ParamSlice
 from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors, spare_sketch
@@ -115,8 +115,8 @@ def _find_factors(
 
 
 def _momentum_of(group: Group, gradients: Sequence[Tensor], settings: StepSettings) -> Momentum:
-    """M, outputs × inputs; L' and R' of the step before in the type of the arithmetic, or where they have it the state
-    itself."""
+    """Return M, outputs × inputs, with L' and R' of the step before in the type of the arithmetic; the state itself
+    if it has that type."""
     block, portion, is_turned = group.block, group.portion, group.block.output_axis == 1
     outputs, inputs = ((), ()) if portion is None else portion.groups
     if is_turned:
@@ -213,7 +213,7 @@ def _move_by_rows(
             product = read(average, piece.dtype).lerp_(piece, 1.0 - settings.beta1)
             round_into(average, product)
         elif factors is not None and piece.ndim == 2:
-            product = times(_rows_of(factors.left, rows), factors.right)
+            product = matmul(_rows_of(factors.left, rows), factors.right)
         if divisor is not None and divisor.shape[-2] > 1:
             root = _rows_of(divisor, rows)
         if numbers is not None:
@@ -246,12 +246,12 @@ def _move_by_kernel(
     divisor: Tensor | None,
 ) -> None:
     """Move all blocks at once; v of each element is updated on the way."""
-    kernels, block, chances = group.kernels, group.block, None
+    kernels, block, rounding = group.kernels, group.block, None
     assert kernels is not None
     if _rounds_by_chance(group, settings):
         keys = [rounding_key(settings.options["seed"], settings.step, part.block.name) for part in group.slices]
         row, column = _origin(group.slices[0])
-        chances = kernels.Chances(keys, row * block.shape[1] + column, block.shape[1])
+        rounding = kernels.StochasticRounding(keys, row * block.shape[1] + column, block.shape[1])
     blocks = kernels.Blocks(
         group.weights,
         gradients,
@@ -259,7 +259,7 @@ def _move_by_kernel(
         group.moments if divisor is None else [],
     )
     numbers = _numbers(settings, block, torch.float32, group.weights[0].device)
-    kernels.move(blocks, factors, divisor, numbers, chances=chances, precision=settings.matmul_precision)
+    kernels.move(blocks, factors, divisor, numbers, rounding=rounding, precision=settings.matmul_precision)
 
 
 def _numbers(settings: StepSettings, block: Block, compute: torch.dtype, device: torch.device) -> Tensor:

@@ -35,7 +35,7 @@ class AdEMAMix(PerParameterOptimizer):
     }
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """m, v and s."""
+        """Return the shapes of m, v and s."""
         return {**adam_shapes(parameter), "exp_avg_slow": tuple(parameter.shape)}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:

@@ -23,7 +23,7 @@ class Adopt(PerParameterOptimizer):
     option_defaults: ClassVar[dict[str, Any]] = {"betas": (0.9, 0.9999), "eps": 1e-6, "weight_decay": 0.1}
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """m and v."""
+        """Return the shapes of m and v."""
         return adam_shapes(parameter)
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:

@@ -44,7 +44,7 @@ class AcceleratedSGD(PerParameterOptimizer):
             raise ValueError(f"Invalid spectral_decay: {spectral_decay}; it must be above 1")
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """V, and nothing else."""
+        """Return the shape of V."""
         return {"long_step": tuple(parameter.shape)}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:

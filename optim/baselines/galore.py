@@ -79,7 +79,7 @@ class GaLore(ProjectingOptimizer):
     momentum_projection = False
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """P and the moments of R."""
+        """Return the shapes of P and the moments of R."""
         *stack, rows, columns = parameter.shape
         short, long = sorted((rows, columns))
         rank = rank_of((short, long), group["rank_ratio"])
@@ -132,7 +132,7 @@ class Fira(GaLore):
     """gamma, as in the authors' optimizer_torch/fira_adamw.py."""
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """GaLore's, and the norm of the last outside part."""
+        """Return GaLore's, and the shape of the norm of the last outside part."""
         return {**super().state_shapes(parameter, group), "outside_norm": tuple(parameter.shape[:-2])}
 
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:

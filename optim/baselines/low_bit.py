@@ -75,7 +75,7 @@ class _Eager(ClosureStep):
     _new_buffer: Callable[[torch.Tensor, bool], torch.Tensor]
 
     def _update_all(self) -> None:
-        """torchao's step."""
+        """Take torchao's step."""
         for group in self.param_groups:
             if not isinstance(group["lr"], torch.Tensor):
                 group["lr"] = torch.tensor(group["lr"], dtype=torch.float32)

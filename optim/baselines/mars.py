@@ -41,7 +41,7 @@ class Mars(PerParameterOptimizer):
     group_marks: ClassVar[dict[str, Any]] = {"vectors": False}
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """Adam's moments, and the last gradient of matrices."""
+        """Return the shapes of Adam's moments, and of a matrix's last gradient."""
         shapes = adam_shapes(parameter)
         return shapes if group["vectors"] else {**shapes, "last_grad": tuple(parameter.shape)}
 

@@ -54,7 +54,7 @@ class Muon(PerParameterOptimizer):
         return not group["orthogonal"]
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """B."""
+        """Return the shape of B."""
         return {"momentum_buffer": tuple(parameter.shape)}
 
     def update_batch(self, batch: Batch, group: Group) -> None:
@@ -89,7 +89,7 @@ class NorMuon(Muon):
     }
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """B, and v of each output neuron."""
+        """Return the shapes of B, and of v of each output neuron."""
         *stack, outputs, _ = matrices(parameter, group).shape
         return {**super().state_shapes(parameter, group), "exp_avg_sq": (*stack, outputs, 1)}
 

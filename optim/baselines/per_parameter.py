@@ -118,7 +118,7 @@ class PerParameterOptimizer(ClosureStep, ABC):
                     torch._foreach_copy_(parameters, batch.weights)
 
     def _like_parameters(self, group: Group) -> Iterator[list[tuple[str, Tensor]]]:
-        """(name, parameter) of those with a gradient, like ones together."""
+        """Return (name, parameter) of those with a gradient, like ones together."""
         alike: dict[object, list[tuple[str, Tensor]]] = {}
         for name, parameter in zip(group["param_names"], group["params"], strict=True):
             if parameter.grad is None or parameter.numel() == 0:

@@ -29,11 +29,11 @@ class Scale(PerParameterOptimizer):
     group_marks: ClassVar[dict[str, Any]] = {"output_axis": None, "last": False}
 
     def is_adamw(self, group: Group) -> bool:
-        """Vectors."""
+        """Return whether it is a vector."""
         return group["output_axis"] is None
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """Momentum of the last layer, nothing for any other matrix."""
+        """Return the shape of the last layer's momentum, nothing for any other matrix."""
         return {"exp_avg": tuple(parameter.shape)} if group["last"] else {}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:

@@ -51,7 +51,7 @@ class Shampoo(PerParameterOptimizer):
     group_marks: ClassVar[dict[str, Any]] = {"vectors": False}
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """Adam's moments; for a matrix, statistics and root of each side that is not too long."""
+        """Return the shapes of Adam's moments; of a matrix, of statistics and root of each side if not too long."""
         shapes = adam_shapes(parameter)
         for side, size in _sides(parameter, group):
             square = (*parameter.shape[:-2], size, size)
@@ -80,7 +80,7 @@ class Shampoo(PerParameterOptimizer):
 
 
 def _sides(parameter: Tensor, group: Group) -> list[tuple[str, int]]:
-    """(name, size) of each side that has a preconditioner."""
+    """Return (name, size) of each side that has a preconditioner."""
     if parameter.ndim < 2 or group["vectors"]:
         return []
     sizes = zip(("left", "right"), parameter.shape[-2:], strict=True)

@@ -129,7 +129,7 @@ def adafactor(model: nn.Module, *, beta1: float, **options: Any) -> torch.optim.
 
 
 def scale(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -> Scale:
-    """SCALE, with AdamW for vectors."""
+    """Return SCALE, with AdamW for vectors."""
     _refuse_other_tensors(model, "SCALE")
     chosen = weights(model)
     tied_to = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
@@ -143,7 +143,7 @@ def scale(model: nn.Module, *, lr: float, weight_decay: float, **options: Any) -
 
 
 def _scale_axis(weight: Weight, tied_to: set[int]) -> tuple[int, bool]:
-    """(the axis that counts outputs, whether it is the last layer), with the weights of linear maps to tell tied ones.
+    """Return (axis that counts outputs, whether it is the last layer); `tied_to`: ids of the weights of linear maps.
 
     An embedding is a map from tokens, stored inputs × outputs; where it is the head too, it maps to tokens.
     """

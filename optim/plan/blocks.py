@@ -291,7 +291,7 @@ def _row(block: Block) -> tuple[str, ...]:
 
 
 def _slice_text(block: Block) -> str:
-    """`[:, 0:768]` of a fused matrix, `[3]` of a stack, `[3][0:80]` of both."""
+    """Return `[:, 0:768]` of a fused matrix, `[3]` of a stack, `[3][0:80]` of both."""
     index = "" if block.index is None else f"[{block.index}]"
     return index + ("" if block.part is None else str(block.part))
 

@@ -25,18 +25,18 @@ class Weight:
     output_axis: int
     """The axis of its matrices that counts outputs: 0 for out × in, 1 for in × out."""
     is_vector: bool
-    """Whether it is one, or a stack of such (the biases of experts): vectors never decay."""
+    """Return whether it is one, or a stack of such (the biases of experts): vectors never decay."""
     is_stack: bool
     """Whether its first dimension counts matrices: experts × out × in, or experts × in × out."""
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it is one, or a stack of such, and no tensor of another kind (a convolution's)."""
+        """Return whether it is one, or a stack of such, and no tensor of another kind (a convolution's)."""
         return not self.is_vector and (self.value.ndim == 2 or self.is_stack)
 
     @property
     def is_hidden(self) -> bool:
-        """Whether it is a matrix of the layers, or a stack of such: of attention or an MLP."""
+        """Return whether it is a matrix of the layers, or a stack of such: of attention or an MLP."""
         return self.is_matrix and self.kinds <= _HIDDEN
 
 
@@ -59,29 +59,29 @@ class MatrixGroups:
 
     @property
     def matrices(self) -> list[Weight]:
-        """Hidden matrices and stacks of experts: what Muon, Dion, GaLore and the like are for."""
+        """Return hidden matrices and stacks of experts: what Muon, Dion, GaLore and the like are for."""
         return [weight for weight in self.weights if weight.is_hidden]
 
     @property
     def embeddings(self) -> list[Weight]:
-        """Tables of tokens and positions, heads that are tied to one too."""
+        """Return tables of tokens and positions, heads that are tied to one too."""
         return [weight for weight in self._rest if BlockKind.EMBEDDING in weight.kinds]
 
     @property
     def heads(self) -> list[Weight]:
-        """LM heads that are not tied, and task heads."""
+        """Return LM heads that are not tied, and task heads."""
         return [weight for weight in self._rest if weight.kinds <= _HEADS]
 
     @property
     def others(self) -> list[Weight]:
-        """Routers, adapters, convolutions, the weights of state-space layers, and what no role places."""
+        """Return routers, adapters, convolutions, the weights of state-space layers, and what no role places."""
         return [
             weight for weight in self._rest if BlockKind.EMBEDDING not in weight.kinds and not weight.kinds <= _HEADS
         ]
 
     @property
     def vectors(self) -> list[Weight]:
-        """Norms, biases and scalars, which never decay."""
+        """Return norms, biases and scalars, which never decay."""
         return [weight for weight in self.weights if weight.is_vector]
 
     @property
@@ -158,7 +158,7 @@ def as_groups(params: ParamsT | nn.Module) -> list[Group]:
 
 
 def names(groups: list[Group]) -> Iterator[tuple[str, Tensor]]:
-    """(name, parameter) of every parameter that has a name."""
+    """Return (name, parameter) of every parameter that has a name."""
     for group in groups:
         for name, value in zip(group.get("param_names", ()), group["params"], strict=False):
             yield plain_name(name), value

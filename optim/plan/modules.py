@@ -59,12 +59,12 @@ class _Names:
 
     heads: int | None
     is_turned: bool | None = None
-    """Whether GPT-2's maps are inputs × outputs; None if no shape tells."""
+    """Whether GPT-2's maps are inputs × outputs; None if no shape says so."""
 
 
 @dataclass(eq=False)
 class Part:
-    """A module, or what names tell of it. What is wrapped (by an adapter, a compiler) takes its wrapper's place."""
+    """A module, or what names say of it. What is wrapped (by an adapter, a compiler) takes its wrapper's place."""
 
     name: str = ""
     """Its name in its parent; empty for the root."""
@@ -85,7 +85,7 @@ class Part:
 
     @property
     def word(self) -> str:
-        """The name that tells what it does: `to_out` for `to_out.0`."""
+        """The name that says what it does: `to_out` for `to_out.0`."""
         named = (part.name for part in self.lineage if not _FORWARDED.fullmatch(part.name))
         return next(named, "")
 
@@ -98,7 +98,7 @@ class Part:
 
     @cached_property
     def output_axis(self) -> int | None:
-        """The axis of its weight that counts outputs; None if nothing tells."""
+        """The axis of its weight that counts outputs; None if unknown."""
         if self.module is not None:
             return 1 if is_conv1d(self.module) else 0
         is_turned = self.names.is_turned if self.names is not None and self.name in _TURNED_MAPS else False
@@ -154,7 +154,7 @@ class Site:
 
     @property
     def word(self) -> str:
-        """The name that tells what it is: the map's, or its own where that is not just `weight`."""
+        """The name that says what it is: the map's, or its own where that is not just `weight`."""
         return self.part.word if self.name == "weight" else self.name
 
     @property

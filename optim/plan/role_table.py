@@ -1,4 +1,4 @@
-"""The table of roles: what the weights of a library's modules are, where no rule of `roles.py` tells.
+"""The table of roles: what the weights of a library's modules are, where no rule of `roles.py` knows.
 
     module (its class)   weight                     is, along its outputs
     GPTNeoXAttention     query_key_value.weight     query, key, value for each query head
@@ -81,7 +81,7 @@ class Role:
 
     @property
     def sequence(self) -> tuple[BlockKind, ...]:
-        """The kinds, a single one too."""
+        """Return the kinds, a single one too."""
         return (self.kinds,) if isinstance(self.kinds, BlockKind) else tuple(self.kinds)
 
     def fits_class(self, cls: type) -> bool:
@@ -154,7 +154,7 @@ class Role:
         return heads.query if self.repeats == "query head" else heads.key_value
 
     def _sizes(self, heads: Heads | None, number: int | None, outputs: int) -> list[int] | None:
-        """Outputs of each kind in one of so many repetitions."""
+        """Return the outputs of each kind in one of so many repetitions."""
         if not number:
             return None
         if heads is not None and len(self.sequence) > 1 and set(self.sequence) <= _HEADED:
@@ -281,4 +281,4 @@ SHIPPED: tuple[Role, ...] = (
     # A convolution whose norm is a parameter of its own.
     Role("ParametrizedConv?d", "parametrizations.weight.original1", BlockKind.CONVOLUTION),
 )
-"""The rows that come with the library: orders and names that no rule of `roles.py` tells."""
+"""The rows that come with the library: orders and names that no rule of `roles.py` knows."""

@@ -116,8 +116,8 @@ def _adapter(site: Site) -> Iterator[BlockRole]:
 
 
 def _vector(site: Site) -> Iterator[BlockRole]:
-    """Fewer than two dimensions, or nothing in them, or one dimension above 1 in a parameter of its own (a class token,
-    the scales of IA3); stacks of biases (of experts, of heads) and of scales."""
+    """Yield a vector's role: fewer than two dimensions, or nothing in them, or one dimension above 1 in a parameter
+    of its own (a class token, the scales of IA3); stacks of biases (of experts, of heads) and of scales."""
     is_stack = _STACKED_VECTORS.fullmatch(site.name) is not None and _POSITION_BIAS.search(site.path) is None
     if site.tensor.ndim < 2 or site.tensor.numel() == 0 or _is_lone(site) or is_stack:
         yield BlockRole(kind=BlockKind.VECTOR)
@@ -198,7 +198,7 @@ def _holds_queries(part: Part) -> bool:
 
 
 def _kind_of(word: str) -> BlockKind | None:
-    """Query, key or value, where the name says so."""
+    """Return query, key or value, if the name says so."""
     matched = _QUERY_KEY_VALUE.fullmatch(word)
     return None if matched is None else _KINDS[(matched.lastindex or 1) - 1]
 

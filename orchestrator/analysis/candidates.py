@@ -68,7 +68,7 @@ class CandidateSummary:
     candidate: CandidateDesign
     rates: tuple[SettingRuns, ...]
     """Its trials, ascending by rate; of a tuned comparison over the tuning seeds."""
-    final: SettingRuns | None
+    judging_runs: SettingRuns | None
     """The seeds that judge; None before they are there, and where nothing was tuned."""
     tuned: bool
     is_at_edge: bool
@@ -77,31 +77,31 @@ class CandidateSummary:
     """Run id → its record; empty if others trained the runs."""
 
     @property
-    def chosen(self) -> SettingRuns:
+    def best_trial(self) -> SettingRuns:
         """Return the best trial."""
         return _best_trial(self.rates)
 
     @property
-    def best(self) -> SettingRuns:
+    def compared_runs(self) -> SettingRuns:
         """Return the runs that are compared; none before they begin."""
-        if self.final is not None or not self.tuned:
-            return self.final or self.chosen
-        return SettingRuns(lr=self.chosen.lr, runs=(), setting={})
+        if self.judging_runs is not None or not self.tuned:
+            return self.judging_runs or self.best_trial
+        return SettingRuns(lr=self.best_trial.lr, runs=(), setting={})
 
-    def best_records(self) -> tuple[RunRecord, ...]:
+    def compared_records(self) -> tuple[RunRecord, ...]:
         """Return the records of the runs that are compared."""
-        return tuple(self.records[run.id] for run in self.best.runs if run.id in self.records)
+        return tuple(self.records[run.id] for run in self.compared_runs.runs if run.id in self.records)
 
     def runs(self) -> tuple[RunFact, ...]:
         """Return every run of the candidate."""
         trials = tuple(run for rate in self.rates for run in rate.runs)
-        return trials if self.final is None else (*trials, *self.final.runs)
+        return trials if self.judging_runs is None else (*trials, *self.judging_runs.runs)
 
     def judged(self) -> JudgedRuns:
         """Return the estimator's input."""
-        best = self.best
-        ended = frozenset(run.seed for run in best.runs if run.has_ended())
-        return JudgedRuns(losses=best.units(), lost=best.lost, ended=ended, is_at_edge=self.is_at_edge)
+        compared = self.compared_runs
+        ended = frozenset(run.seed for run in compared.runs if run.has_ended())
+        return JudgedRuns(losses=compared.units(), lost=compared.lost, ended=ended, is_at_edge=self.is_at_edge)
 
 
 def summaries(design: ComparisonDesign, runs: Iterable[RunRecord]) -> tuple[CandidateSummary, ...]:
@@ -169,7 +169,7 @@ def _summary(
     return CandidateSummary(
         candidate=candidate,
         rates=rates,
-        final=_setting_runs(design, judged[0].lr, judged, records, levels) if judged else None,
+        judging_runs=_setting_runs(design, judged[0].lr, judged, records, levels) if judged else None,
         tuned=design.is_tuned,
         is_at_edge=_is_at_edge(design, candidate, rates),
         records={run.id: records[run.id] for run in runs if run.id in records},

@@ -23,6 +23,7 @@ from orchestrator.design import ComparisonDesign
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import (
+    SECONDS_PER_HOUR,
     SIGNIFICANCE,
     TENSORS,
     CandidatePair,
@@ -42,7 +43,6 @@ from orchestrator.tuning.ranges import searched_values
 from orchestrator.tuning.tuner import Setting
 from worker.records.result import Verdict
 
-SECONDS_PER_HOUR = 3600.0
 EVALUATION_ERROR = 0.5
 """Standard error of a difference of two losses by the validation text, in nats, times the root of its tokens. AdamW,
 AdaPM and AdaPM-mini have 0.29 to 0.59 on Python text after 150 steps. Optimizers that differ by 0.3 nats and more have
@@ -80,26 +80,26 @@ def compare(
     baseline: str | None = None,
 ) -> Comparison:
     """Return the leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss
-    last. `baseline`: held against another candidate than was planned, with intervals that allow for the choice."""
+    last. `baseline`: compared with another candidate than was planned, with intervals that allow for the choice."""
     runs = tuple(runs)
     design = comparison_design(experiment)
     chosen: tuple[str, ...] = ()
     if baseline is not None and baseline != design.baseline:
         chosen = (note_on_baseline(design, baseline, f"planned: {design.baseline}"),)
         design = design.hold_against(baseline)
-    standings = standings_of(design, summaries(design, runs))
-    baseline_summary = next(standing.summary for standing in standings if standing.is_baseline)
-    concluded = concluded_rows(design, standings)
+    ranked = rank_candidates(design, summaries(design, runs))
+    rival = next(candidate.summary for candidate in ranked if candidate.is_baseline)
+    concluded = concluded_rows(design, ranked)
     baseline_row = next(row for row in concluded if row.is_baseline)
     rows = tuple(
         row.model_copy(
             update={
-                "time_to_target": _time_to_target(design, row, standing.summary, baseline_summary, curves or {}),
-                "seeds_used": None if row.is_baseline else _seeds_used(design, row, standing.summary, baseline_summary),
+                "time_to_target": _time_to_target(design, row, candidate.summary, rival, curves or {}),
+                "seeds_used": None if row.is_baseline else _seeds_used(design, row, candidate.summary, rival),
                 "verdict": verdict(row, baseline_row, design.loss_unit, design.sample),
             }
         )
-        for standing, row in zip(standings, concluded, strict=True)
+        for candidate, row in zip(ranked, concluded, strict=True)
     )
     return Comparison(
         experiment_id=experiment.id,
@@ -111,28 +111,28 @@ def compare(
         loss_unit=design.loss_unit,
         tuning_seeds=design.tuning_seeds,
         rows=rows,
-        pairs=_all_pairs(design, standings, rows) if design.all_pairs else (),
+        pairs=_all_pairs(design, ranked, rows) if design.all_pairs else (),
         notes=(*chosen, *notes(design, runs, rows))[:MOST_NOTES],
     )
 
 
-def concluded_rows(design: ComparisonDesign, standings: Sequence["Standing"]) -> list[CandidateRow]:
+def concluded_rows(design: ComparisonDesign, ranked: Sequence["RankedCandidate"]) -> list[CandidateRow]:
     """Return the rows of a leaderboard with their verdicts, not yet in words."""
-    fronts = pareto_front([standing.loss_and_bytes() for standing in standings])
-    baseline = next(standing.summary for standing in standings if standing.is_baseline).judged()
+    fronts = pareto_front([candidate.loss_and_bytes() for candidate in ranked])
+    baseline = next(candidate.summary for candidate in ranked if candidate.is_baseline).judged()
     rows = []
-    for standing, front in zip(standings, fronts, strict=True):
-        judged = standing.summary.judged()
-        conclusion = conclude(standing.difference, judged, baseline)
-        if standing.is_baseline:
+    for candidate, front in zip(ranked, fronts, strict=True):
+        judged = candidate.summary.judged()
+        conclusion = conclude(candidate.difference, judged, baseline)
+        if candidate.is_baseline:
             without_loss = Conclusion.UNSTABLE if judged.lost else Conclusion.NO_LOSS
             conclusion = Conclusion.BASELINE if judged.losses else without_loss
         rows.append(
-            _row(standing.summary).model_copy(
+            _row(candidate.summary).model_copy(
                 update={
-                    "is_baseline": standing.is_baseline,
-                    "difference": standing.difference,
-                    "instability": instability(judged, None if standing.is_baseline else baseline, design.comparisons),
+                    "is_baseline": candidate.is_baseline,
+                    "difference": candidate.difference,
+                    "instability": instability(judged, None if candidate.is_baseline else baseline, design.comparisons),
                     "on_pareto_front": front,
                     "conclusion": conclusion,
                 }
@@ -144,11 +144,11 @@ def concluded_rows(design: ComparisonDesign, standings: Sequence["Standing"]) ->
 def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tuple[str, ...]:
     """Return the ended runs whose curves `compare` can use: those of each candidate at its best learning rate."""
     candidates = summaries(comparison_design(experiment), runs)
-    return tuple(run.id for summary in candidates for run in summary.best.runs if run.verdict is not None)
+    return tuple(run.id for summary in candidates for run in summary.compared_runs.runs if run.verdict is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class RankedCandidate:
     """The rank and front of a candidate."""
 
     summary: CandidateSummary
@@ -160,34 +160,34 @@ class Standing:
 
     def key(self) -> tuple[bool, float, tuple[int, float]]:
         """Return a key that sorts the best first; while nothing can be compared, by the best trial so far."""
-        return self.loss is None, self.loss or 0.0, self.summary.chosen.rank()
+        return self.loss is None, self.loss or 0.0, self.summary.best_trial.rank()
 
     def loss_and_bytes(self) -> tuple[float, float] | None:
         """Return the coordinates of the Pareto front; None if the candidate is unstable, or its memory unmeasured."""
-        sizes = [run.result.optimizer_state_bytes for run in self.summary.best_records() if run.result]
-        if self.loss is None or self.summary.best.lost or not sizes:
+        sizes = [run.result.optimizer_state_bytes for run in self.summary.compared_records() if run.result]
+        if self.loss is None or self.summary.compared_runs.lost or not sizes:
             return None
         return self.loss, float(max(sizes))
 
 
-def standings_of(design: ComparisonDesign, candidates: Sequence[CandidateSummary]) -> list[Standing]:
+def rank_candidates(design: ComparisonDesign, candidates: Sequence[CandidateSummary]) -> list[RankedCandidate]:
     """Return every candidate, the best first."""
     baseline = next(summary for summary in candidates if summary.candidate.name == design.baseline)
-    level = baseline.best.val_loss()
-    standings = []
+    level = baseline.compared_runs.val_loss()
+    ranked = []
     for summary in candidates:
         is_baseline = summary is baseline
         difference = None if is_baseline else _difference(design, summary, baseline)
-        estimate = summary.best.val_loss()
+        estimate = summary.compared_runs.val_loss()
         loss = level.mean + difference.mean if level and difference else estimate.mean if estimate else None
-        standings.append(Standing(summary=summary, is_baseline=is_baseline, difference=difference, loss=loss))
-    return sorted(standings, key=Standing.key)
+        ranked.append(RankedCandidate(summary=summary, is_baseline=is_baseline, difference=difference, loss=loss))
+    return sorted(ranked, key=RankedCandidate.key)
 
 
 def _difference(design: ComparisonDesign, candidate: CandidateSummary, rival: CandidateSummary) -> Difference | None:
     return paired_difference(
-        candidate.best.units(),
-        rival.best.units(),
+        candidate.compared_runs.units(),
+        rival.compared_runs.units(),
         comparisons=design.comparisons,
         margin=design.margin,
         evaluation_error=evaluation_error(design.validation_tokens),
@@ -266,17 +266,17 @@ def added_seeds(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tupl
 
 
 def _all_pairs(
-    design: ComparisonDesign, standings: Sequence[Standing], rows: Sequence[CandidateRow]
+    design: ComparisonDesign, ranked: Sequence[RankedCandidate], rows: Sequence[CandidateRow]
 ) -> tuple[CandidatePair, ...]:
     """Return the comparison of each pair of candidates: the better-ranked one against the other, and every candidate
     against the baseline."""
     pairs = []
-    for (standing, row), (other_standing, other_row) in itertools.combinations(zip(standings, rows, strict=True), 2):
-        if standing.is_baseline:
-            standing, row, other_standing, other_row = other_standing, other_row, standing, row
-        if not other_standing.is_baseline:
-            difference = _difference(design, standing.summary, other_standing.summary)
-            judged, other_judged = standing.summary.judged(), other_standing.summary.judged()
+    for (candidate, row), (other_candidate, other_row) in itertools.combinations(zip(ranked, rows, strict=True), 2):
+        if candidate.is_baseline:
+            candidate, row, other_candidate, other_row = other_candidate, other_row, candidate, row
+        if not other_candidate.is_baseline:
+            difference = _difference(design, candidate.summary, other_candidate.summary)
+            judged, other_judged = candidate.summary.judged(), other_candidate.summary.judged()
             row = row.model_copy(
                 update={
                     "difference": difference,
@@ -315,12 +315,12 @@ def _time_to_target(
     whatever the verdict: of better ones alone, speed-ups would be selected by their luck.
 
     At the last step the interval is that of the difference of losses, so that both say the same."""
-    best, baseline = summary.best, baseline_summary.best
+    compared, baseline = summary.compared_runs, baseline_summary.compared_runs
     by_seed, baseline_by_seed = (
-        {run.seed: run for run in compared.best_records()} for compared in (summary, baseline_summary)
+        {run.seed: run for run in side.compared_records()} for side in (summary, baseline_summary)
     )
     targets = baseline.losses()
-    stable = sorted(best.losses().keys() & targets.keys())
+    stable = sorted(compared.losses().keys() & targets.keys())
     seeds = [seed for seed in stable if by_seed[seed].id in curves and baseline_by_seed[seed].id in curves]
     if not seeds:
         return None
@@ -404,24 +404,24 @@ def device_hours_until(run: RunRecord, steps: float) -> float:
 
 def _row(summary: CandidateSummary) -> CandidateRow:
     """Return the candidate's own line of the leaderboard, without the relation to others."""
-    best = summary.best
+    compared = summary.compared_runs
     # Sizes and times are known even where no loss is finite, from whichever runs have a result.
-    records = summary.best_records()
-    best_results = [run.result for run in records if run.result]
-    results = best_results or [run.result for run in summary.records.values() if run.result]
+    records = summary.compared_records()
+    compared_results = [run.result for run in records if run.result]
+    results = compared_results or [run.result for run in summary.records.values() if run.result]
     peaks = [peak for result in results if (peak := result.peak_tensor_bytes()) is not None]
-    has_loss = bool(summary.chosen.losses() or best.losses())
+    has_loss = bool(summary.best_trial.losses() or compared.losses())
     ended = [run.device_seconds / SECONDS_PER_HOUR for run in records if run.result]
-    measured = [getattr(result, "energy_joules", None) for result in best_results]
+    measured = [getattr(result, "energy_joules", None) for result in compared_results]
     energies = [float(energy) for energy in measured if energy is not None]
     return CandidateRow(
         candidate=summary.candidate.name,
         optimizer=summary.candidate.optimizer,
         title=summary.candidate.title,
         is_baseline=False,
-        best_lr=best.lr if has_loss else None,
+        best_lr=compared.lr if has_loss else None,
         edge_of_grid=has_loss and summary.is_at_edge,
-        val_loss=best.val_loss(),
+        val_loss=compared.val_loss(),
         difference=None,
         optimizer_state_bytes=max((result.optimizer_state_bytes for result in results), default=None),
         parameter_bytes=max((result.parameter_bytes for result in results), default=None),
@@ -437,10 +437,10 @@ def _row(summary: CandidateSummary) -> CandidateRow:
         learning_rates=tuple(map(_rate_row, summary.rates)),
         verdicts=dict(Counter(run.verdict for run in summary.runs() if run.verdict is not None)),
         outcomes=dict(Counter(outcome for run in summary.runs() if (outcome := run.outcome()) is not None)),
-        final=_rate_row(summary.final) if summary.final else None,
-        tuning=summary.tuned and summary.final is None,
+        final=_rate_row(summary.judging_runs) if summary.judging_runs else None,
+        tuning=summary.tuned and summary.judging_runs is None,
         run_device_hours=statistics.fmean(ended) if ended else None,
-        energy_joules=statistics.fmean(energies) if energies and len(energies) == len(best_results) else None,
+        energy_joules=statistics.fmean(energies) if energies and len(energies) == len(compared_results) else None,
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pydantic import JsonValue
 
 from orchestrator.analysis.candidates import summarize_facts
-from orchestrator.analysis.comparison import concluded_rows, standings_of
+from orchestrator.analysis.comparison import concluded_rows, rank_candidates
 from orchestrator.analysis.verdicts import FAIR_SEEDS, MOST_NOTES, effect_text, loss_notes, note_on_baseline, verdict
 from orchestrator.design import CandidateDesign, ComparisonDesign
 from orchestrator.errors import ConflictError
@@ -22,7 +22,7 @@ from orchestrator.external_runs import (
     END_UNKNOWN,
     IMPORTED,
     RANK_VARIABLES,
-    SAMPLES,
+    SYSTEM,
     USUAL_METRICS,
     ExternalExperiment,
     ExternalJudgement,
@@ -78,7 +78,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         chosen = (note_on_baseline(design, baseline, without_choice),) if len(names) > 2 else ()
         design = design.hold_against(baseline)
     summaries = summarize_facts(design, [_fact(run, metric) for run in judgeable])
-    rows = concluded_rows(design, standings_of(design, summaries))
+    rows = concluded_rows(design, rank_candidates(design, summaries))
     by_id = {run.id: run for run in judgeable}
     of_row = {row.candidate: [by_id[id] for id in best.run_ids] if (best := row.best()) else [] for row in rows}
     baseline_row = next(row for row in rows if row.is_baseline)
@@ -184,16 +184,14 @@ def _design(runs: Sequence[ExternalRun], names: Sequence[str], margin: float | N
     candidates = []
     for name, rates in seeds_at.items():
         grid = tuple(rates)
-        own_rate = grid[len(grid) // 2]
-        tuner = Grid(own=own_rate, trials=len(grid), rates=grid)
         candidates.append(
             CandidateDesign(
                 name=name,
                 title=name,
                 optimizer=name,
-                own_rate=own_rate,
+                own_rate=grid[len(grid) // 2],
                 learning_rates=grid,
-                tuners=(tuner,) if tuning else (),
+                tuners=(Grid(grid),) if tuning else (),
             )
         )
     return ComparisonDesign(
@@ -252,7 +250,7 @@ def _has_diverged(run: ExternalRun, metric: str) -> bool:
     if _ends_early(run, metric) and any(
         summary.last is None and summary.last_step > of_metric.last_step
         for name, summary in run.metrics.items()
-        if not name.startswith(SAMPLES)
+        if not name.startswith(SYSTEM)
     ):
         return True
     initial_loss = of_metric.first if of_metric.first_step == 0 and of_metric.last_step > 0 else None
@@ -269,7 +267,7 @@ def _ends_early(run: ExternalRun, metric: str) -> bool:
 
 def _last_step(run: ExternalRun) -> int:
     """Return the last step of any metric except the machine's, whose steps are numbers of samples."""
-    return max((summary.last_step for name, summary in run.metrics.items() if not name.startswith(SAMPLES)), default=0)
+    return max((summary.last_step for name, summary in run.metrics.items() if not name.startswith(SYSTEM)), default=0)
 
 
 def _judged_candidate(

@@ -23,7 +23,7 @@ from orchestrator.records import SIGNIFICANCE
 
 POWER = 0.8
 """The usual share of experiments in which a true difference should be shown (J. Cohen 1988)."""
-MOST_SEEDS = 1000
+MOST_ADVISED_SEEDS = 1000
 """More seeds than that are no advice."""
 NODES = 32
 """Quantiles of the observed spread that a chance is averaged over: 3e-4 from the noncentral t at worst."""
@@ -77,8 +77,8 @@ def _nodes() -> tuple[Array, Array]:
 def least_seeds(chance: Callable[[int], float]) -> int | None:
     """Return the least number of seeds, two or more, with which the chance of a verdict is `POWER`; None above a
     thousand. The chance grows with the seeds."""
-    seeds = range(2, MOST_SEEDS + 1)
-    return None if chance(MOST_SEEDS) < POWER else seeds[bisect_left(seeds, POWER, key=chance)]
+    seeds = range(2, MOST_ADVISED_SEEDS + 1)
+    return None if chance(MOST_ADVISED_SEEDS) < POWER else seeds[bisect_left(seeds, POWER, key=chance)]
 
 
 def least_difference(n: int, sd: float, level: float, evaluation_error: float = 0.0) -> float | None:

@@ -22,7 +22,7 @@ from orchestrator.analysis.comparison import (
     comparison_design,
     concluded_rows,
     device_hours_until,
-    standings_of,
+    rank_candidates,
     tokens_per_step,
 )
 from orchestrator.analysis.targets import LARGEST_TAU, first_reached, median_time, profile_scores
@@ -195,14 +195,14 @@ def _trials(measured: Measured) -> _Trials:
     would be an advantage.
 
     The target is one that everybody reaches who is not shown to be worse than the best: of these the highest median of
-    the final losses, of two in the middle the higher one. So no score tells apart what the verdicts do not. Who ends
+    the final losses, of two in the middle the higher one. So no score separates what the verdicts do not. Who ends
     higher by no more than the margin of equivalence gets there too."""
     experiment, runs, curves = measured
     design = comparison_design(experiment)
     ended = {
         summary.candidate.name: {
             run.seed: run
-            for run in summary.best_records()
+            for run in summary.compared_records()
             if run.result is not None
             and ((run.id in curves and len(curves[run.id].steps)) or run.result.verdict is not Verdict.CONVERGED)
         }
@@ -238,14 +238,14 @@ def _find_worse_than_best(design: ComparisonDesign, runs: Iterable[RunRecord]) -
     best is that with the lowest loss of those that lost the fewest runs."""
     candidates = summaries(design, runs)
     losses = {
-        summary.candidate.name: (len(summary.best.lost), loss.mean)
+        summary.candidate.name: (len(summary.compared_runs.lost), loss.mean)
         for summary in candidates
-        if (loss := summary.best.val_loss())
+        if (loss := summary.compared_runs.val_loss())
     }
     if not losses:
         return frozenset()
     design = design.hold_against(min(losses, key=lambda name: (losses[name], name)))
-    rows = concluded_rows(design, standings_of(design, candidates))
+    rows = concluded_rows(design, rank_candidates(design, candidates))
     return frozenset(row.candidate for row in rows if row.conclusion in (Conclusion.WORSE, Conclusion.UNSTABLE))
 
 

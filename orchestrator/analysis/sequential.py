@@ -126,7 +126,7 @@ def _probability_within(bounds: Array, u: Array, n: int) -> Array:
     """Return P(|u_{n+1}| ≤ bound) for each u_n (rows) and each bound: u_{n+1} = √(1 + u²) sin(φ + atan u)."""
 
     def chance(angle: Array) -> Array:
-        """P(φ ≤ angle)."""
+        """Return P(φ ≤ angle)."""
         clipped = np.clip(angle, -math.pi / 2, math.pi / 2)
         return np.asarray(0.5 + np.sign(clipped) / 2 * sp.special.betainc(0.5, n / 2, np.sin(clipped) ** 2))
 

@@ -57,14 +57,14 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, sample: str = 
 
 
 def interval_words(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
-    """`0.31 to 0.35`; of an interval with one bound `from 0.31` or `up to 0.35`, and of none nothing."""
+    """Return `0.31 to 0.35`; with one bound `from 0.31` or `up to 0.35`, and an empty text without any."""
     if low is None or high is None:
         return f"from {text(low)}" if low is not None else f"up to {text(high)}" if high is not None else ""
     return f"{text(low)} to {text(high)}"
 
 
 def signed_text(value: float) -> str:
-    """Return a difference with its sign and four decimals, or as many as it takes to tell it from zero: `-0.0124`."""
+    """Return a difference with its sign and four decimals, or as many as show that it is not zero: `-0.0124`."""
     digits = 4
     if value and abs(value) < 0.5e-4:
         digits = math.ceil(-math.log10(abs(value)))
@@ -72,7 +72,7 @@ def signed_text(value: float) -> str:
 
 
 def p_number(value: float) -> str:
-    """`0.034`, `< 0.001`; `< 0.05` where two digits would round it up to that."""
+    """Return `0.034`, `< 0.001`; `< 0.05` where two digits would round it up to that."""
     if value < LEAST_P:
         return f"< {LEAST_P:g}"
     text = f"{value:.2g}"
@@ -86,7 +86,7 @@ def p_text(value: float) -> str:
 
 
 def stability_text(candidate: Instability | None, baseline: Instability | None, baseline_title: str) -> str:
-    """`2 of 10 runs were lost (95 %: 3 to 56 %), 0 of 10 of AdamW's (p = 0.5)`."""
+    """Return `2 of 10 runs were lost (95 %: 3 to 56 %), 0 of 10 of AdamW's (p = 0.5)`."""
     if candidate is None:
         return "no run has ended"
     have = "was" if candidate.lost == 1 else "were"
@@ -98,7 +98,7 @@ def stability_text(candidate: Instability | None, baseline: Instability | None, 
 
 
 def effect_text(difference: Difference, unit: str) -> str:
-    """`0.0351 nats lower`, `0.0012 higher`, `at the same loss`."""
+    """Return `0.0351 nats lower`, `0.0012 higher`, `at the same loss`."""
     if difference.mean == 0:
         return "at the same loss"
     return f"{signed_text(abs(difference.mean))[1:]}{unit} {'lower' if difference.mean < 0 else 'higher'}"

@@ -4,7 +4,8 @@ service waits, says so, and goes on by itself once somebody has made room."""
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from worker.errors import is_disk_full
@@ -14,6 +15,8 @@ FULL_BYTES = 2**20
 """The free space below which the database's next write may fail."""
 START_BYTES = 16 * 2**20
 """The space that a process of the service needs to start, Ray's sockets and logs included."""
+ROOM_SECONDS = 1.0
+"""The interval between two checks of the disk."""
 
 
 def shortage(folder: Path, floor_bytes: int) -> str | None:
@@ -39,7 +42,7 @@ def lack_of_room(folders: Iterable[Path]) -> str | None:
     """Return the reason why a process of the service cannot start now, in a sentence; None if there is room in each of
     the folders.
 
-    Room is set aside and given back, so that a quota counts, too. What else may be wrong with a folder is not told.
+    Room is set aside and given back, so that a quota counts, too. Other faults of a folder are not reported.
     """
     for folder in folders:
         try:
@@ -52,6 +55,19 @@ def lack_of_room(folders: Iterable[Path]) -> str | None:
                     "make room, and the service goes on by itself"
                 )
     return None
+
+
+def wait_for_room(folders: Sequence[Path], report: Callable[[str], object], stop: threading.Event) -> bool:
+    """Wait until there is room in each of the folders, and report why, whenever that changes; return False if `stop`
+    was set meanwhile."""
+    reported = None
+    while reason := lack_of_room(folders):
+        if reason != reported:
+            report(reason)
+            reported = reason
+        if stop.wait(ROOM_SECONDS):
+            return False
+    return True
 
 
 def nearest_folder(folder: Path) -> Path:

@@ -97,8 +97,8 @@ class Dispatcher(Duty):
         dispatch_blocker: Callable[[], str | None] = lambda: None,
         follow_up: Callable[[], object] = lambda: None,
     ) -> None:
-        """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing.
-        `dispatch_blocker` tells why nothing may be begun now, a full disk for instance; None if everything may.
+        """`service_answers` says whether workers can reach the api: while they cannot, silence proves nothing.
+        `dispatch_blocker` says why nothing may be begun now, a full disk for instance; None if everything may.
         `follow_up` queues what follows from runs that have ended."""
         self._follow_up = follow_up
         self._dispatch_blocker, self._is_blocker_logged = dispatch_blocker, False
@@ -165,7 +165,7 @@ class Dispatcher(Duty):
 
     def _reap(self) -> None:
         """Take the leases that ran out, and end their processes: one that hangs would keep its place for ever. Stop
-        the runs whose time is up; while nobody could tell their workers, they are left alone."""
+        the runs whose time is up; while nobody could notify their workers, they are left alone."""
         if time.monotonic() - self._reaped_at < REAP_SECONDS or not self._service_answers():
             return
         for run_id, attempt in self._queue.reap():

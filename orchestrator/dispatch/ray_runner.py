@@ -35,7 +35,7 @@ CREATION_SECONDS = 1.0
 """Ray creates an actor within half a second where there is room for it."""
 
 BLAMELESS = frozenset({"terminated", NEVER_STARTED})
-"""Words of attempts that are not held against the run."""
+"""Words of attempts that do not count as failures of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class RayRunner:
         return self._collect(timeout_seconds=0)
 
     def kill(self, run_id: RunId, attempt: int) -> None:
-        """`ray.kill`: the process ends within milliseconds."""
+        """End the process within milliseconds, by `ray.kill`."""
         self._out_of_sight.discard((run_id, attempt))
         if (started := self._forget(run_id, attempt)) is not None:
             end_actor(started.actor, started.process_id)
@@ -122,7 +122,7 @@ class RayRunner:
     def close(self, grace_seconds: float) -> Sequence[EndedAttempt]:
         """Send SIGTERM to every worker, which writes a checkpoint and returns; then `ray.kill` for the rest.
 
-        However an attempt ends now, it is our doing: all of them are told as interrupted. Detached ones go on.
+        However an attempt ends now, it is our doing: all of them are reported as interrupted. Detached ones go on.
         """
         if self._detached:
             self._started.clear()
@@ -208,7 +208,7 @@ class RayRunner:
         return _ended_attempt(started, interrupted=word in BLAMELESS, message=f"the worker said: {word}")
 
     def _signal_all(self) -> None:
-        """Send SIGTERM to every worker that runs on this machine and has told its process."""
+        """Send SIGTERM to every worker that runs on this machine and has reported its process."""
         by_reference = {started.process_id: started for started in self._started.values()}
         if not by_reference:
             return

@@ -83,7 +83,7 @@ def train(arguments: RankArguments, shape: ProcessGroupShape, memory_bytes: int)
 
 
 class _Patience(UserCallback):  # type: ignore[misc]  # Ray publishes no types
-    """Lets rank 0 tell the service why another process died, before all are ended."""
+    """Lets rank 0 report to the service why another process died, before all are ended."""
 
     def __init__(self, folder: str) -> None:
         self._mailbox = RankMailbox(Path(folder))

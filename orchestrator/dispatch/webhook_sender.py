@@ -22,14 +22,13 @@ import structlog
 
 from orchestrator.records import AnyExperiment
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import Duty, Leadership
+from orchestrator.store.leadership import DELIVERY_RENEW_SECONDS, POLL_SECONDS, Duty, Leadership
 from orchestrator.store.outgoing.messages import DueMessage, Messages
 from orchestrator.webhooks.policy import LookUp, WebhookPolicy, resolve_host
 from orchestrator.webhooks.signing import SigningKey, SigningKeyError, fingerprint, signed_headers
 
 log = structlog.get_logger(__name__)
 
-POLL_SECONDS = 0.5
 POSTING_SECONDS = 0.1
 """Between two looks while messages are on their way: a webhook's next one waits for the one before."""
 TRY_SECONDS = 15.0
@@ -40,7 +39,6 @@ TIDY_SECONDS = 60.0
 ROLE = "webhooks"
 """The role of the sender: one of all senders on a database posts."""
 LEASE_SECONDS = 60.0
-RENEW_SECONDS = 5.0
 USER_AGENT = "adapm-bench"
 
 
@@ -64,7 +62,7 @@ class WebhookSender(Duty):
         holder: str,
     ) -> None:
         """`look_up` finds an experiment; `holder` names this sender among those on the database, as in `Leadership`."""
-        self.leadership = Leadership(database, holder, LEASE_SECONDS, ROLE, RENEW_SECONDS)
+        self.leadership = Leadership(database, holder, LEASE_SECONDS, ROLE, DELIVERY_RENEW_SECONDS)
         self._messages = Messages(database)
         self._look_up = look_up
         self._policy = policy

@@ -14,13 +14,12 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
 from orchestrator.store.database import Database
-from orchestrator.store.leadership import Duty, Leadership
+from orchestrator.store.leadership import DELIVERY_RENEW_SECONDS, POLL_SECONDS, Duty, Leadership
 from orchestrator.store.outgoing.exports import ExportOutbox, OutboxEntry
 
 if TYPE_CHECKING:
     from orchestrator.export.mlflow import MlflowCopy
 
-POLL_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 """While nothing can be delivered, one entry is tried this often."""
 ROLE = "mlflow export"
@@ -28,7 +27,6 @@ ROLE = "mlflow export"
 MLflow, and both create it."""
 LEASE_SECONDS = 120.0
 """Longer than the longest call to MLflow: a try and another one, each given up after 20 s."""
-RENEW_SECONDS = 5.0
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     # The outbox tries again by itself; MLflow's own seven tries would hold one delivery for minutes.
@@ -54,7 +52,7 @@ class Exporter(Duty):
         holder: str,
     ) -> None:
         """`holder` names this exporter among those on the database, as in `Leadership`."""
-        self.leadership = Leadership(database, holder, LEASE_SECONDS, ROLE, RENEW_SECONDS)
+        self.leadership = Leadership(database, holder, LEASE_SECONDS, ROLE, DELIVERY_RENEW_SECONDS)
         self._outbox = ExportOutbox(database)
         self._experiments, self._runs = experiments, runs
         self._uri, self._artifacts_folder = uri, artifacts_folder

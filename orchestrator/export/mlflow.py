@@ -6,7 +6,7 @@ Every delivery may be repeated, and may have been cut anywhere: runs are found a
 parameters are written with the values that they have, MLflow ignores a metric that it already holds, and an artifact
 replaces itself. So a delivery is always done from its beginning, and an entry leaves the outbox after its last call.
 
-MLflow keeps every value that it was ever told, by its moment. So a run that has ended again, after a retry, gets a
+MLflow keeps every value that it ever got, by its moment. So a run that has ended again, after a retry, gets a
 new copy, and the one of its earlier ending goes into MLflow's trash: no step has two values, no tag is of yesterday.
 """
 
@@ -25,7 +25,7 @@ from orchestrator.columns import FIELDS, STEP, Columns
 from orchestrator.export.cells import Format, leaves
 from orchestrator.export.files import write_series
 from orchestrator.jobs import RunStatus
-from orchestrator.records import AnyExperiment, DamagedExperiment, RunRecord
+from orchestrator.records import SECONDS_PER_HOUR, AnyExperiment, DamagedExperiment, RunRecord
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
 from orchestrator.store.outgoing.exports import OutboxEntry
@@ -231,7 +231,7 @@ def result_metrics(run: RunRecord, milliseconds: int) -> Iterator[tuple[str, flo
         for name, value in leaves(run.result.model_dump(mode="json", exclude={"environment"})):
             if isinstance(value, int | float) and not isinstance(value, bool):
                 yield f"result.{name}" if name in POINT_METRICS else name, float(value), milliseconds, step
-    yield "device_hours", run.device_seconds / 3600, milliseconds, step
+    yield "device_hours", run.device_seconds / SECONDS_PER_HOUR, milliseconds, step
 
 
 def _moment(run: RunRecord) -> str:

@@ -23,15 +23,7 @@ from orchestrator.tuning.ranges import Axis, Prior, axes_in_words, priors, searc
 from orchestrator.tuning.tuner import RunFact, Setting, Tuner, mean_losses, rate_of, steps_at_equal_time
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
-from worker.spec.run import (
-    EmaDecay,
-    OptimizerSpec,
-    Resources,
-    RunSpec,
-    Workload,
-    averaging_faults,
-    option_faults,
-)
+from worker.spec.run import EmaDecay, OptimizerSpec, Resources, RunSpec, Workload, averaging_faults, option_faults
 from worker.words import pluralize
 
 EQUIVALENCE_MARGIN = 0.01
@@ -209,7 +201,7 @@ class TunedExperiment(Experiment):
         return (("baseline", self.baseline_name()), *([("of their own", settings)] if settings else []))
 
     def own_trainings(self) -> str:
-        """`adamw-linear: linear, to 0 of the rate; …`; empty if all train as the workload says."""
+        """Return `adamw-linear: linear, to 0 of the rate; …`; empty if all train as the workload says."""
         return "; ".join(
             f"{candidate.name()}: {training}" for candidate in self.candidates if (training := candidate.own_training())
         )
@@ -301,7 +293,7 @@ class ComparisonSpec(TunedExperiment):
         return self.seeds[: self.sequential.first_seeds] if self.sequential else self.seeds
 
     def run_sum(self) -> str:
-        """`24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
+        """Return `24 trials × 3 tuning seeds + 3 candidates × 10 seeds`."""
         trials, seeds = sum(map(self._trial_count_of, self.candidates)), pluralize(len(self.seeds), "seed")
         if self.tuning is None:
             return f"{pluralize(trials, 'candidate' if trials == len(self.candidates) else 'learning rate')} × {seeds}"
@@ -345,8 +337,7 @@ class ComparisonSpec(TunedExperiment):
             case "line":
                 return LineSearch(own=candidate.own_rate(), trials=trials, shift=spread_shift(replicate))
             case "grid":
-                rates = candidate.learning_rates
-                return Grid(own=candidate.own_rate(), trials=len(rates), rates=rates)
+                return Grid(candidate.learning_rates)
             case "random":
                 return RandomSearch(priors=self.priors(name), trials=trials, seed=self.replicate_seeds(replicate)[0][0])
             case "coordinate":

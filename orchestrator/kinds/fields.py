@@ -12,6 +12,9 @@ from worker.schema import Spec, SpecFault, omit_default
 from worker.spec.parts import DecayShare, FinalLrRatio, ScheduleShape
 from worker.spec.run import LearningRate, OptimizerName, Rules, Seed, Workload
 
+MOST_SEEDS = 256
+"""The most seeds of an experiment."""
+
 Value = TypeVar("Value", int, float)
 
 
@@ -29,7 +32,7 @@ LearningRates = Annotated[
     Field(min_length=1, max_length=64),
     AfterValidator(partial(require_distinct, "learning rate")),
 ]
-Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=256), _DISTINCT_SEEDS]
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MOST_SEEDS), _DISTINCT_SEEDS]
 TuningSeeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=64), _DISTINCT_SEEDS]
 LimitSeconds = Annotated[float, Field(strict=True, gt=0, le=1e9)]
 
@@ -42,7 +45,7 @@ class OwnSchedule(Spec):
     decay_share: DecayShare | None = omit_default(None)
 
     def __str__(self) -> str:
-        """`linear, to 0 of the rate`."""
+        """Return `linear, to 0 of the rate`."""
         parts: list[str] = [self.shape] if self.shape else []
         if self.decay_share is not None:
             parts.append(f"over the last {self.decay_share:.0%} of the steps")

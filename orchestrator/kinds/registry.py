@@ -1,4 +1,4 @@
-"""The kinds of experiments, told apart by `kind`: what `POST /v1/experiments` takes and the database keeps.
+"""The kinds of experiments, by their field `kind`: what `POST /v1/experiments` takes and the database keeps.
 
 A new kind is one more line in `ExperimentSpec`; `tests/integration/orchestrator/test_new_kind.py` has the smallest one.
 An experiment without a `kind` is a comparison, as every one was before there were others.
@@ -15,14 +15,17 @@ from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.sweep import SweepSpec
 from worker.schema import first_fault, read_stored
 
+COMPARISON: Final = "comparison"
+"""The kind of an experiment that names none."""
+
 
 def kind(value: Any) -> Any:
     """Return the kind of a specification, of its JSON or of whatever was sent instead. Faults call it by this name."""
-    return value.get("kind", "comparison") if isinstance(value, dict) else getattr(value, "kind", "comparison")
+    return value.get("kind", COMPARISON) if isinstance(value, dict) else getattr(value, "kind", COMPARISON)
 
 
 ExperimentSpec = Annotated[
-    Annotated[ComparisonSpec, Tag("comparison")]
+    Annotated[ComparisonSpec, Tag(COMPARISON)]
     | Annotated[ScalingSpec, Tag("scaling")]
     | Annotated[SweepSpec, Tag("sweep")],
     Discriminator(kind),

@@ -25,9 +25,8 @@ from worker.catalog.presets import parameter_count
 from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, raise_faults, require_known
 from worker.spec.run import Workload
 
-MICRO = "micro_batch_sequences"
 MOST_STEPS = 1_000_000_000
-"""The bound of `worker.spec.run.Count`."""
+"""The bound of `worker.schema.Count`."""
 TOKENS = 1e18
 """More than anybody will train on; a larger number is a mistake."""
 
@@ -190,7 +189,7 @@ class ScalingSpec(TunedExperiment):
         base_workload, execution = self.workload, self.workload.execution
         size = next(size for size in self.sizes if size.model == cell.model)
         if size.micro_batch_sequences is not None:
-            execution = execution.model_copy(update={MICRO: size.micro_batch_sequences})
+            execution = execution.model_copy(update={"micro_batch_sequences": size.micro_batch_sequences})
         schedule = base_workload.schedule
         if self.warmup_share is not None:
             warmup = min(round(self.warmup_share * cell.steps), cell.steps - 1)

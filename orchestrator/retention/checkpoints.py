@@ -190,7 +190,7 @@ def _newest_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> di
 
 
 def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str], keep: Keep) -> list[str]:
-    """Return the files of a run that go now that no row tells of them; none if it was retried since it was looked
+    """Return the files of a run that go now that no row has them; none if it was retried since it was looked
     at.
 
     Rows go first: files that are left by a kill are found again, and nobody resumes from what is half deleted.

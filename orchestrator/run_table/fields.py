@@ -105,7 +105,7 @@ EXTERNAL = "external:"
 
 @dataclass(frozen=True, kw_only=True)
 class RunGroup:
-    """The runs of one origin that share the value of each field: what was told is in no mean of what was measured."""
+    """The runs of one origin that share the value of each field: logged values are in no mean of measured ones."""
 
     values: tuple[Value, ...]
     origin: Literal["bench", "external"]

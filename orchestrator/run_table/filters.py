@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """A field held against a value."""
+    """A field compared with a value."""
 
     field: RunField
     operator: str

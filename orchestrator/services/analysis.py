@@ -20,6 +20,8 @@ from orchestrator.store.database import Database
 from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
 
+MOST_EXPERIMENTS = 64
+"""The most experiments of one question: each is read with all of its runs."""
 NO_CURVE = ValidationCurve(steps=(), losses=())
 
 
@@ -49,7 +51,7 @@ class Analysis:
         return self.judge(*select_cell(*self._read(experiment_id), cell))
 
     def judge(self, experiment: ExperimentRecord, runs: Sequence[RunRecord], baseline: str | None = None) -> Comparison:
-        """Return the leaderboard of a comparison, or of a cell, from all of its runs. `baseline`: held against that
+        """Return the leaderboard of a comparison, or of a cell, from all of its runs. `baseline`: compared with that
         candidate instead of the planned one, with intervals that allow for the choice."""
         curves = self._curves_of(comparison.compared_runs(experiment, runs))
         return comparison.compare(experiment, runs, curves, baseline=baseline)

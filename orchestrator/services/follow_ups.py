@@ -1,8 +1,8 @@
-"""`FollowUps`: what follows from runs that have ended: the next trials, the judged seeds, further looks.
+"""`FollowUps`: the runs that ended runs lead to: the next trials, the judged seeds, further looks.
 
-    experiments with news ─► all of their runs ─► the experiment's tuners and the looks say what follows ─► queued
+    experiments with ends since the last look ─► all of their runs ─► tuners and looks ─► the next runs, queued
 
-One loop, the dispatcher's, asks it each round. A run ends in its own transaction, which knows nothing of this.
+The dispatcher's loop calls it each round. A run ends in its own transaction, which knows nothing of this.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from worker.schema import trust_stored_names
 
 log = structlog.get_logger(__name__)
 
-MOST_FOLLOWED = 16
+MOST_HANDLED = 16
 """Experiments in one round; the others wait for the next one."""
 
 
@@ -42,14 +42,14 @@ class FollowUps:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._failed: dict[str, int] = {}
-        """Experiment → the news that could not be followed: it is tried again when there is more."""
+        """Experiment → the ends that could not be handled; they are tried again with the next one."""
 
     def follow(self) -> int:
-        """Follow the news that there is; returns how many experiments had some."""
+        """Handle the ends since the last look; return the number of experiments with some."""
         with self._database.reading() as connection:
             all_news = growth.read_news(connection)
         pending = [news for news in all_news if self._failed.get(news.experiment_id) != news.count]
-        for news in pending[:MOST_FOLLOWED]:
+        for news in pending[:MOST_HANDLED]:
             try:
                 with trust_stored_names():
                     self._follow(news)

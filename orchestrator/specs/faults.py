@@ -116,7 +116,7 @@ def _short(text: str) -> str:
 
 
 def _fault(error: Mapping[str, Any], root: Any, source: RequestPart) -> tuple[Fault, bool]:
-    """Return a fault, and whether it tells of one arm of a union alone."""
+    """Return a fault, and whether it is about one arm of a union alone."""
     location: Location = tuple(error["loc"])
     if error["type"] == "json_invalid":
         suffix = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it

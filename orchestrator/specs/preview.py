@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from orchestrator.kinds.experiment import RunBudget
 from orchestrator.kinds.registry import ExperimentSpec, validate_spec
-from orchestrator.records import RunRecord
+from orchestrator.records import SECONDS_PER_HOUR, RunRecord
 from orchestrator.specs.faults import Fault, faults
 from orchestrator.specs.footprints import Footprints, footprint_question
 from worker.catalog import presets
@@ -30,7 +30,8 @@ MEASURED_RUNS = 60
 ONE_RUN = (
     "makes this the specification of one run, which `adapm-bench run` takes; an experiment has candidates and seeds"
 )
-ASKED = {"rank_ratio", "state_dtype"}
+COUNTED_OPTIONS = {"rank_ratio", "state_dtype"}
+"""Hyperparameters that a footprint is counted for."""
 STATELESS = {"eps", "weight_decay", "clip", "refresh_interval", "inner_iterations", "seed", "lr", "warmup_steps"}
 """Hyperparameters that no byte of state depends on."""
 RunsOfModel = Callable[[str], Sequence[RunRecord]]
@@ -191,7 +192,7 @@ def estimate_cost(budgets: Sequence[RunBudget], measured: RunsOfModel) -> CostEs
         return None
     measured_paces = [pace for pace in paces.values() if pace is not None]
     return CostEstimate(
-        device_hours=sum(pace.seconds(budget) for budget, pace in paced_budgets) / 3600,
+        device_hours=sum(pace.seconds(budget) for budget, pace in paced_budgets) / SECONDS_PER_HOUR,
         device=", ".join(dict.fromkeys(pace.device for pace in measured_paces)),
         measured_runs=sum(pace.runs for pace in measured_paces),
         assumed=tuple(
@@ -222,7 +223,7 @@ def estimate_memory(budgets: Sequence[RunBudget], footprints: Footprints) -> Ite
 def uncounted_models(
     budgets: Sequence[RunBudget], memory: Sequence[CandidateMemory], footprints: Footprints
 ) -> tuple[str, ...]:
-    """Return the models of which `memory` has nothing, and a count would tell it; the largest first."""
+    """Return the models of which `memory` has nothing, and a count would give it; the largest first."""
     counted_models = {candidate.model for candidate in memory}
     models = {budget.workload.model for budget in budgets if _question(budget) is not None} - counted_models
     uncounted = [model for model in models if footprints.find(footprint_question(model)) is None]
@@ -251,11 +252,11 @@ def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:
 
 
 def _question(budget: RunBudget) -> FootprintQuestion | None:
-    """Return the question whose answer holds for the budget; None if only a count of its own would tell."""
+    """Return the question whose answer holds for the budget; None if it needs a count of its own."""
     model, options = budget.workload.model, budget.options
     if model not in presets.names() or budget.has_rules:
         return None
-    if options.keys() - ASKED - STATELESS or budget.searched - STATELESS:
+    if options.keys() - COUNTED_OPTIONS - STATELESS or budget.searched - STATELESS:
         return None
     if presets.preset(model).vocabulary_of_tokenizer and budget.workload.data.tokenizer != "byte":
         return None

@@ -160,7 +160,7 @@ def _no_number(word: str) -> Never:
 
 
 def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:
-    """`a.yaml:3:7: neither YAML nor JSON: while parsing a flow sequence: expected ',' or ']', …`."""
+    """Return `a.yaml:3:7: neither YAML nor JSON: while parsing a flow sequence: expected ',' or ']', …`."""
     mark = error.problem_mark or error.context_mark
     prefix = f"{source}:{mark.line + 1}:{mark.column + 1}:" if mark else f"{source} is"
     message = ": ".join(filter(None, (error.context, error.problem)))
@@ -170,7 +170,7 @@ def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:
 
 
 def _character_trouble(source: str, text: str, position: int) -> str:
-    """`a.yaml:3:7: U+0007 is a control character, …`; the parsers' own words name no line, or not the character."""
+    """Return `a.yaml:3:7: U+0007 is a control character, …`; the parsers name no line, or not the character."""
     line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
     kind = "a control character" if unicodedata.category(text[position]) == "Cc" else "no character of any script"
     alternative = ", or save the file as UTF-8 where it is UTF-16" if text[position] == "\0" else ""

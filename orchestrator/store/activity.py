@@ -1,7 +1,7 @@
 """The current activity: a waiting run's place, the runs at work, waiting or failed, and the counts for metrics.
 
 Metrics that both processes share are counted here and not in memory: the dispatcher needs no port of its own, a
-restart resets nothing, and every replica of the api tells the same. Nothing here writes.
+restart resets nothing, and every replica of the api answers the same. Nothing here writes.
 """
 
 import math
@@ -19,16 +19,7 @@ from orchestrator.store.database import DAY_SECONDS, Database
 from orchestrator.store.ids import validate_id
 from orchestrator.store.outgoing.exports import IS_EXPORTED
 from orchestrator.store.reads import require_run
-from orchestrator.store.tables import (
-    QUEUE_ORDER,
-    attempts,
-    experiments,
-    is_claimable,
-    is_kept,
-    leaders,
-    outbox,
-    runs,
-)
+from orchestrator.store.tables import QUEUE_ORDER, attempts, experiments, is_claimable, is_kept, leaders, outbox, runs
 
 RECENT_RUNS = 50
 """Runs whose durations make the estimate: enough to be steady, few enough to follow a change of workload."""

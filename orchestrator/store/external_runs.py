@@ -6,7 +6,7 @@ A spool's lines have numbers, and so many from its beginning are kept: what come
 gap is not taken, and the answer says from where on to send. So a spool may be sent any number of times, by any number
 of processes. Nothing here has a lease, or is ever queued.
 
-Each spool of a logged run is a session of its training (`orchestrator/sessions.py`): what was told of steps that a
+Each spool of a logged run is a session of its training (`orchestrator/sessions.py`): what was logged of steps that a
 later session went back behind is left out.
 """
 
@@ -351,7 +351,7 @@ def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
 def _may_go_back(
     connection: Connection, row: Any, batch: LinesBatch, chunk: Any, new: Sequence[SpoolLine | None]
 ) -> bool:
-    """Return whether new lines may leave out lines before them, or be left out: a metric is told of an earlier step
+    """Return whether new lines may leave out lines before them, or be left out: a metric is logged at an earlier step
     than before, or there are other sessions. Not then where the lines are of the newest session, beyond every step that
     is known, and of metrics that its newest chunk has."""
     if row.source != LOGGED:
@@ -499,7 +499,7 @@ def _run_record(row: Any) -> ExternalRun:
 
 
 def _read_sessions(connection: Connection, run: Any) -> tuple[list[list[SourcePoint]], list[SourcePoint]]:
-    """(what each spool of a run told of its steps, what of that counts: of two values of a step the later one). `run`
+    """Return (what each spool of a run logged, what of it counts: of two values of a step the later one). `run`
     has `id` and `source`. Raises `DamagedError`."""
     query = sa.select(external_chunks).where(external_chunks.c.run_id == run.id)
     parts: dict[str, list[SourcePoint]] = {}

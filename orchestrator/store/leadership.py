@@ -26,6 +26,10 @@ LEADER_TTL_SECONDS = 10.0
 RENEW_SECONDS = 2.0
 """The interval at which a leader renews its lease, and a standby checks whether it is free."""
 STANDBY_SECONDS = 0.25
+POLL_SECONDS = 0.5
+"""The pause of a duty that found nothing to deliver."""
+DELIVERY_RENEW_SECONDS = 5.0
+"""As `RENEW_SECONDS`, of the duties that deliver: their leases are a minute and longer."""
 AWAY_SECONDS = 1.0
 """The pause after a round that met a database that is away, or a disk without room."""
 FAULT_SECONDS = 5.0

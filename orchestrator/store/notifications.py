@@ -43,7 +43,7 @@ def notify_runs_ended(connection: Connection, ended: Sequence[RunRow], now: floa
 
 
 def notify_closed(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
-    """Leave word that an experiment gets no more runs: no run's end would tell whoever follows it that it is over."""
+    """Notify watchers that an experiment gets no more runs: no run's end would say that it is over."""
     notify_submitted(connection, experiment_id, now)
     notify_webhooks(connection, [experiment_id], now)
     count_change(connection)

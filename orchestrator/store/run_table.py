@@ -162,7 +162,7 @@ class _Origin:
 
     @property
     def is_external(self) -> bool:
-        """Return whether they were told, not measured."""
+        """Return whether they were logged, not measured."""
         return self.name == "external"
 
     def answer(self, field: RunField) -> _Answer:

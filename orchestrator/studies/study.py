@@ -19,6 +19,7 @@ from orchestrator.analysis.laws.records import FormName
 from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.records import SECONDS_PER_HOUR
 from orchestrator.specs.faults import validation_faults
 from orchestrator.specs.text import SpecTextError, parse
 from worker.catalog import presets
@@ -173,7 +174,7 @@ class Study(Spec):
 
     def device_hours(self, scale: StudyScale) -> float:
         """Return the rough device-hours, by the FLOPs of all runs."""
-        return sum(device_seconds(spec) for spec in self.scales[scale].values()) / 3600.0
+        return sum(device_seconds(spec) for spec in self.scales[scale].values()) / SECONDS_PER_HOUR
 
 
 SHARED_METRICS = ("loss_difference", "speed_up", "state_share")

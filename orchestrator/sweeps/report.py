@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from optim.catalog.records import Scalar
-from orchestrator.analysis.comparison import SECONDS_PER_HOUR, device_names
+from orchestrator.analysis.comparison import device_names
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import SearchedCandidate, SweepSpec
-from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.records import SECONDS_PER_HOUR, ExperimentRecord, RunRecord
 from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
-from orchestrator.sweeps.trials import as_candidate
+from orchestrator.sweeps.trials import LOSS_IF_LOST, as_candidate
 from orchestrator.tuning.search_spaces import Choice, share_of
 from worker.records.result import Verdict
 from worker.words import pluralize
@@ -25,8 +25,6 @@ Trials = Sequence[tuple[Mapping[str, Scalar], float]]
 """Hyperparameters with the loss."""
 EDGE = 0.05
 """A best value within this share of a range's end is called at its edge."""
-WORST = 1e9
-"""Stands for a loss that is worse than all others."""
 NAME_CHARACTERS = 120
 TITLE_CHARACTERS = 40
 """The characters of a candidate's name, before the number of its trial."""
@@ -168,7 +166,7 @@ def _importance(searched: SearchedCandidate, trials: Sequence[TrialRow]) -> tupl
     if len(searched.space) < 2 or not any(trial.objective is not None for trial in trials):
         return ()
     tried = [
-        (trial.parameters, WORST if trial.objective is None else trial.objective)
+        (trial.parameters, LOSS_IF_LOST if trial.objective is None else trial.objective)
         for trial in trials
         if trial.verdict is not None and trial.parameters
     ]

@@ -3,8 +3,8 @@
     Tune asks for a trial ─► StoreSearch: one that the store has, else the next number ─► added to the store ─► Tune
     Tune's scheduler says STOP ─► AshaPerCandidate ─► the run is asked to finish with what there is
 
-A driver that is started again tells Tune of every trial once more, in the order of their numbers: those that have ended
-report at once, so the searcher and the scheduler know what they knew, and nothing is trained twice.
+A driver that is started again reports every trial to Tune once more, in the order of their numbers: ended ones report
+at once, so the searcher and the scheduler know what they knew, and nothing is trained twice.
 """
 
 import zlib
@@ -104,11 +104,11 @@ class AshaPerCandidate(FIFOScheduler):  # type: ignore[misc] # Ray publishes no 
         self._inner = [_asha(spec) for _ in spec.candidates]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing, as above."""
+        """Return nothing, as above."""
         return {}
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Metric and mode are the inner schedulers' own."""
+        """Accept nothing: metric and mode are the inner schedulers' own."""
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:

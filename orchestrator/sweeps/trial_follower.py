@@ -18,6 +18,7 @@ from orchestrator.errors import StoreError
 from orchestrator.store import series
 from orchestrator.store.database import Database
 from orchestrator.store.queue.trials import TrialState, read_state
+from orchestrator.sweeps.trials import LOSS_IF_LOST
 from worker.records.result import Verdict
 
 log = structlog.get_logger(__name__)
@@ -25,9 +26,6 @@ log = structlog.get_logger(__name__)
 POLL_SECONDS = 0.25
 AWAY_SECONDS = 2.0
 """Pause before a database that is away is asked again."""
-LOST = 1e9
-"""The loss of a trial that has none, because it diverged or needed too much memory: worse than all others, and finite,
-since Tune's schedulers interpolate between losses. It is told to Tune alone and stands in no table."""
 
 LOSS = "loss"
 STEP = "step"
@@ -47,7 +45,7 @@ class TuneReport:
 
 
 def follow(config: dict[str, object], *, database_url: str, steps_total: int) -> None:
-    """As the trainable, report the validation losses of the run that `config` names, until it has ended."""
+    """Report, as the trainable, the validation losses of the run that `config` names, until it has ended."""
     for report in reports(_database(database_url), str(config["run"]), steps_total):
         tune.report({LOSS: report.loss, STEP: report.step, FAULTLESS: report.faultless})
 
@@ -55,7 +53,7 @@ def follow(config: dict[str, object], *, database_url: str, steps_total: int) ->
 def reports(database: Database, run_id: str, steps_total: int) -> Iterator[TuneReport]:
     """Yield each validation loss once, as it comes; after the run has ended, one last word where its loss does not say
     it."""
-    seen_version, last = -1, TuneReport(step=0, loss=LOST)
+    seen_version, last = -1, TuneReport(step=0, loss=LOSS_IF_LOST)
     while True:
         now = retry_while_away(partial(read_state, database, run_id))
         new = retry_while_away(partial(_losses, database, run_id, last.step)) if now.version != seen_version else []
@@ -78,9 +76,9 @@ def last_word(ended: TrialState, last: TuneReport, steps_total: int) -> TuneRepo
             final = TuneReport(step=steps_total, loss=ended.final_val_loss)
             return None if final == last else final
         case Verdict.STOPPED_EARLY:
-            return TuneReport(step=1, loss=LOST) if last.step == 0 else None
+            return TuneReport(step=1, loss=LOSS_IF_LOST) if last.step == 0 else None
         case _:
-            return TuneReport(step=max(last.step, 1), loss=LOST)
+            return TuneReport(step=max(last.step, 1), loss=LOSS_IF_LOST)
 
 
 def _losses(database: Database, run_id: str, after_step: int) -> list[TuneReport]:

@@ -19,6 +19,9 @@ from orchestrator.tuning.search_spaces import contains, draw, grid
 
 Parameters = dict[str, Scalar]
 """Hyperparameter → value, in the order of the space."""
+LOSS_IF_LOST = 1e9
+"""The loss of a trial that has none, because it diverged or needed too much memory: worse than all others, and finite,
+since Tune's schedulers interpolate between losses. It stands in no table."""
 
 
 def planned_parameters(spec: SweepSpec, number: int) -> Parameters | None:

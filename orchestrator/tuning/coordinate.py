@@ -20,11 +20,11 @@ from orchestrator.tuning.tuner import Setting, Trials, best_rate, rate_of
 FIRST_STEP = 0.5
 """The first step, as a share of half the range: positions run from -1 to 1."""
 LEAST_STEP = 1 / 64
-"""Below it no noise of a run could tell two settings apart."""
+"""Smaller steps change a loss by less than a run's noise."""
 SAME_POSITION = 1e-3
 """Positions that differ by less are one."""
 NAMING_CHANGE = 1e-6
-"""Relative change of a rate that names its trial; no training can tell."""
+"""Relative change of a rate that names its trial; no training shows it."""
 
 
 @dataclass(frozen=True, kw_only=True)

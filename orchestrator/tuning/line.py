@@ -30,8 +30,22 @@ NEAR_DOUBLINGS, FEWEST_NEAR = 1.01, 4
 four (as simulated by `benchmarks/error_rates.py`)."""
 
 
+class _RateTuner:
+    """The setting that a tuner of the rate alone judges."""
+
+    def setting(self, tried: Trials) -> Setting | None:
+        """Return the lowest point of the fitted parabola, clipped to the rates that it is fitted to; the best trial
+        where it does not bend upwards."""
+        best = best_rate(tried)
+        return None if best is None else {"lr": _rounded(best * 2 ** _vertex(best, tried))}
+
+    def is_at_edge(self, tried: Trials) -> bool:
+        """Return whether the best of several rates is at an edge."""
+        return len(tried) > 1 and best_rate(tried) in (min(tried), max(tried))
+
+
 @dataclass(frozen=True, kw_only=True)
-class LineSearch:
+class LineSearch(_RateTuner):
     """A search of `trials` rates about a candidate's own one."""
 
     own: float
@@ -54,19 +68,9 @@ class LineSearch:
             rate = _rounded(2 ** ((low + high) / 2))
         return ({"lr": rate},)
 
-    def setting(self, tried: Trials) -> Setting | None:
-        """Return the lowest point of the fitted parabola, clipped to the rates that it is fitted to; the best trial
-        where it does not bend upwards."""
-        best = best_rate(tried)
-        return None if best is None else {"lr": _rounded(best * 2 ** _vertex(best, tried))}
 
-    def is_at_edge(self, tried: Trials) -> bool:
-        """Return whether the best of several rates is at an edge."""
-        return len(tried) > 1 and best_rate(tried) in (min(tried), max(tried))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid(LineSearch):
+@dataclass(frozen=True)
+class Grid(_RateTuner):
     """Exactly the given rates."""
 
     rates: tuple[float, ...]

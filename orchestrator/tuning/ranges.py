@@ -69,7 +69,7 @@ def searched_values(run: RunSpec, search: Collection[Axis]) -> dict[str, Scalar]
 
 
 def axes_in_words(axes: Iterable[Axis]) -> str:
-    """`lr, beta2, weight decay`."""
+    """Return `lr, beta2, weight decay`."""
     return ", ".join(WORDS.get(axis, axis) for axis in axes)
 
 

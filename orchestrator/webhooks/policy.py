@@ -50,7 +50,7 @@ class WebhookPolicy:
         return cls(prefixes=tuple(map(_prefix, _parts(urls))), networks=tuple(map(_network, _parts(networks))))
 
     def check(self, url: str) -> None:
-        """Raise `WebhookUrlError` unless messages may be posted to the URL, as far as its text tells."""
+        """Raise `WebhookUrlError` unless messages may be posted to the URL, as far as its text shows."""
         if not self.prefixes:
             raise WebhookUrlError("Webhooks are off; the operator names allowed URLs in ADAPM_BENCH_WEBHOOK_URLS.")
         parts = _split(url)

@@ -1,4 +1,4 @@
-"""Webhooks as records: what is asked for, what a URL is told, and what became of each delivery."""
+"""Webhooks as records: what is asked for, the messages to a URL, and the outcome of each delivery."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -17,7 +17,7 @@ class WebhookRequest(Record):
     url: Annotated[str, Field(min_length=1, max_length=2_000, json_schema_extra={"pattern": "^https?://"})]
     """The URL to post to; the operator's setting `webhook_urls` says which are allowed."""
     experiment_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
-    """The experiment whose end is told; null tells of every one that ends from now on."""
+    """The experiment whose end is announced; null: every one that ends from now on."""
 
 
 class WebhookRecord(Record):

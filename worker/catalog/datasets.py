@@ -184,7 +184,7 @@ def tokenizer(name: str) -> TokenizerEntry | None:
 
 
 def trained_size(name: str) -> int | None:
-    """512 for `bpe-512`; None if the name is not that of a trained tokenizer."""
+    """Return 512 for `bpe-512`; None if the name is not that of a trained tokenizer."""
     matched = TRAINED_NAME.fullmatch(name)
     size = int(matched[1]) if matched else 0
     return size if SMALLEST_TRAINED <= size <= LARGEST_TRAINED else None

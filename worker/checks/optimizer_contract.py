@@ -326,7 +326,7 @@ PROMISES: tuple[Promise, ...] = (
 
 
 def promises_of(subject: Subject) -> tuple[Promise, ...]:
-    """Everybody's, and what its entry claims of its steps."""
+    """Return everybody's, and those that its entry claims of its steps."""
     claimed = tuple(promise for claim, promise in CLAIMED.items() if claim in subject.entry.claims)
     return PROMISES + claimed + ((moves_elements_apart,) if subject.entry.elementwise else ())
 

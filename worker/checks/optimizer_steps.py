@@ -22,9 +22,9 @@ SCALES = (0.01, 10.0)
 and one under the root is their size."""
 ROUNDING = 1e-3
 """Relative: steps of float32 weights of size one are known to 1e-4."""
-ABOUT = 0.02
+EPS_TOLERANCE = 0.02
 """Relative, where eps beside the smallest of many gradients shows …"""
-ROUGHLY = 0.1
+COARSE_TOLERANCE = 0.1
 """… and where they are smaller still, or products are of bfloat16."""
 OPTION_STEPS = 4
 UNKNOWN = "unknown"
@@ -57,7 +57,8 @@ def doubles_with_its_rate(subject: Subject) -> None:
     gradients = _gradients(range(3))
     single_steps = _steps(subject, tiny_llama(), gradients)
     double_steps = _steps(replace(subject, lr=2 * subject.lr), tiny_llama(), gradients)
-    _require_alike(double_steps, [{name: 2 * value for name, value in step.items()} for step in single_steps], ABOUT)
+    doubled_steps = [{name: 2 * value for name, value in step.items()} for step in single_steps]
+    _require_alike(double_steps, doubled_steps, EPS_TOLERANCE)
 
 
 def minds_no_storage(subject: Subject) -> None:
@@ -108,7 +109,7 @@ def minds_no_scale(subject: Subject) -> None:
         [{name: scale * value for name, value in gradient.items()} for gradient in _gradients(range(4))]
         for scale in SCALES
     )
-    _require_alike(_steps(subject, tiny_llama(), small), _steps(subject, tiny_llama(), large), ROUGHLY)
+    _require_alike(_steps(subject, tiny_llama(), small), _steps(subject, tiny_llama(), large), COARSE_TOLERANCE)
 
 
 def starts_afresh(subject: Subject) -> None:

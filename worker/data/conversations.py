@@ -158,7 +158,7 @@ class Conversations:
         return len(self.bounds)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """(prompt, answer with its end-of-document token) of a conversation."""
+        """Return (prompt, answer with its end-of-document token) of a conversation."""
         start = int(self.bounds[index - 1, 1]) if index else 0
         prompt_end, answer_end = self.bounds[index].tolist()
         return self.tokens[start:prompt_end], self.tokens[prompt_end:answer_end]
@@ -250,7 +250,7 @@ def _write_tokens(source: ConversationSource, tokenizer: Tokenizer, folder: Path
 
 
 def _encode_conversations(source: ConversationSource, tokenizer: Tokenizer) -> Iterator[tuple[Split, Tokens, Tokens]]:
-    """(split, prompt, answer with its end) of every conversation."""
+    """Yield (split, prompt, answer with its end) of every conversation."""
     conversations = source.conversations()
     while several := list(itertools.islice(conversations, ENCODED_TOGETHER)):
         prompts = tokenizer.encode([PROMPT_FORM.format(prompt=conversation.prompt) for conversation in several])

@@ -80,7 +80,7 @@ def _files_of(path: Path) -> Iterator[Path]:
 
 
 def _kinds(files: Iterable[Path]) -> str:
-    """`3 .pdf, 1 without an ending`, the most frequent first."""
+    """Return `3 .pdf, 1 without an ending`, the most frequent first."""
     counted = Counter(path.suffix or "without an ending" for path in files).most_common()
     parts = [f"{count} {kind}" for kind, count in counted[:MOST_KINDS]]
     remainder = sum(count for _, count in counted[MOST_KINDS:])

@@ -78,7 +78,7 @@ class StopFile(Termination):
 
     @property
     def is_requested(self) -> bool:
-        """Whether the file is there."""
+        """Return whether the file is there."""
         return (self._mailbox.path / "stop").exists()
 
     def __enter__(self) -> Self:

@@ -20,14 +20,7 @@ from optim.plan.sharding import is_distributed
 from optim.state import HasPlan, StateBytes, allocated_state_bytes
 from worker.catalog.presets import preset
 from worker.models import outline_model, parameter_counts
-from worker.records.footprint import (
-    BASELINE,
-    BlockSlice,
-    Footprint,
-    OptimizerFootprint,
-    PassMemory,
-    PlannedBlock,
-)
+from worker.records.footprint import BASELINE, BlockSlice, Footprint, OptimizerFootprint, PassMemory, PlannedBlock
 from worker.spec.parts import Precision
 
 # What code that was not written for `meta` raises there: no value can be read, some operators know no shapes.
@@ -195,7 +188,7 @@ def _optimizer_footprint(
 def _count_state(
     model: str, shared: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule]
 ) -> tuple[StateBytes, BlockPlan | None]:
-    """(state, the block plan that it follows)."""
+    """Return (state, the block plan that it follows)."""
     sharded, shipped = torch.distributed.is_initialized(), candidate in CATALOG
     # One of an installed package may ask anything of a model, and may do otherwise for each parameter.
     trained = shared if shipped or sharded else outline_model(model)

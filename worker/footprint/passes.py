@@ -127,7 +127,7 @@ class StepCounter:
         return tuple(pass_memories)
 
     def transient_bytes(self, entry: OptimizerEntry, options: Mapping[str, Scalar], rules: Sequence[Rule]) -> int:
-        """Bytes above weights, gradients and state at the highest moment of the optimizer's second step."""
+        """Return the bytes above weights, gradients and state at the highest moment of the optimizer's second step."""
         return self._extend([self._step(model, entry, options, rules) for model in self._models])
 
     def _extend(self, counts: Sequence[int]) -> int:

@@ -177,7 +177,7 @@ class ObservedStep:
         return BreakdownPart.ACTIVATIONS if block.is_alive(marks[mark(Phase.FORWARD)][1]) else BreakdownPart.OTHER
 
     def _counted(self) -> Iterator[Allocation]:
-        """Allocations, and what was given back of what was counted when the recording began."""
+        """Return allocations, and what was given back of those counted when the recording began."""
         for block in self.recorded.allocations:
             if block.size_bytes >= 0 or self.unnamed_bytes or self._find_part_before(block.address):
                 yield block

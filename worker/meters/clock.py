@@ -11,5 +11,5 @@ class DeviceClock:
         self._devices, self._started = devices, time.perf_counter() - started_before_seconds
 
     def seconds(self) -> float:
-        """Seconds since the start, for each device."""
+        """Return the seconds since the start, for each device."""
         return self._devices * (time.perf_counter() - self._started)

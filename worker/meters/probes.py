@@ -28,7 +28,7 @@ from worker.records.result import Observation
 from worker.spec.parts import Probes
 
 ENERGY_PERCENTS: Final = (1, 2, 5, 10, 20, 50)
-"""Shares of the singular values whose energy is told; the paper's figure speaks of the top 5 %."""
+"""Shares of the singular values whose energy is reported; the paper's figure speaks of the top 5 %."""
 NEAR_ZERO: Final = 0.01
 """A row or column is near zero below this fraction of the largest one's norm."""
 RANK_RATIO: Final = 0.05
@@ -226,7 +226,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def sparsity(gradient: Tensor, near_zero: float = NEAR_ZERO) -> Values:
-    """Shares of the rows and columns of an m × n gradient whose norm is below `near_zero` of the largest, and its norm.
+    """Return the shares of rows and columns of an m × n gradient with norms below `near_zero` of the largest; its norm.
 
     Rows and columns are as the parameter stores them; in a zero gradient all of them are near zero.
     """
@@ -241,7 +241,7 @@ def sparsity(gradient: Tensor, near_zero: float = NEAR_ZERO) -> Values:
 
 
 def spectrum(momentum: Tensor) -> Values:
-    """Share of the energy (squared singular values) in the largest 1, 2, 5 … % singular values, each at least one."""
+    """Return the share of energy (squared singular values) in the largest 1, 2, 5 … % singular values, at least one."""
     energies: Tensor = torch.linalg.eigvalsh(_gram(momentum.float())).flip(0).clamp_min(0.0)
     total = energies.sum().item()
     cumulated = energies.cumsum(0)

@@ -1,7 +1,7 @@
 """The use of a run's device and host: means over the time between two points, a second apart at least.
 
-The process's CPU time and the device's energy are counters, so that their differences miss nothing. NVML tells the use
-of a GPU for the last fraction of a second alone: a thread asks for it while the run trains, also during long steps.
+The process's CPU time and the device's energy are counters, so their differences miss nothing. NVML reports the use of
+a GPU for the last fraction of a second alone: a thread asks for it while the run trains, also during long steps.
 """
 
 import time

@@ -61,7 +61,7 @@ class _Columns(Record):
 
 def _column(field: FieldInfo) -> Any:
     """Return the type of a field's column, the field's bounds included, and what it is where it is not sent; of many
-    bad values the first one is told."""
+    bad values the first one is named."""
     value: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     column = Annotated[tuple[value, ...], Field(min_length=1, max_length=MOST_POINTS, fail_fast=True)]
     return (column, ...) if field.is_required() else (column | None, None)

@@ -80,7 +80,7 @@ class Command(StrEnum):
 
 
 NOTE_CHARACTERS: Final = 1_000
-"""Length of what an attempt may tell of itself."""
+"""Length of an attempt's note on itself."""
 
 
 class Heartbeat(Record):
@@ -149,9 +149,9 @@ class FailureKind(StrEnum):
     PROGRAM = "program"
     """An exception in training code: another attempt would meet it again."""
     INTERRUPTED = "interrupted"
-    """Its process was told to end (SIGTERM) and wrote a checkpoint: another attempt goes on, and nobody is to blame."""
+    """Its process was asked to end (SIGTERM) and wrote a checkpoint: another attempt goes on, without a failure."""
     STORAGE_FULL = "storage_full"
-    """A disk of the worker's machine has no room; not held against the run, which is tried again after a while."""
+    """A disk of the worker's machine has no room; no failure of the run, which is tried again after a while."""
     OUT_OF_MEMORY = "out_of_memory"
     """The device has no room for a step with this micro-batch: another attempt takes half of it."""
 

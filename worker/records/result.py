@@ -255,9 +255,9 @@ class Result(Record):
         return loss
 
     def peak_tensor_bytes(self) -> int | None:
-        """Most bytes of tensors at once on the run's device: of the whole attempt by a GPU's allocator, on a CPU of the
-        steps that were recorded. What the libraries of the process take is not in it. None if it was not measured.
-        """
+        """Return the most bytes of tensors at once on the run's device: of the whole attempt by a GPU's allocator, on a
+        CPU of the steps that were recorded. What the libraries of the process take is not in it. None if it was not
+        measured."""
         if self.peak_memory.allocator_bytes is not None:
             return self.peak_memory.allocator_bytes
         return None if self.memory_breakdown is None else self.memory_breakdown.peak_bytes

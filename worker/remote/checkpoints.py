@@ -4,7 +4,7 @@
     <folder of a run>/attempt-0002/step-000000120.json    its `CheckpointNotice`, written after it
 
 An attempt writes under its own number and deletes nothing: one that lost its lease without knowing harms no successor.
-The service deletes (`orchestrator/retention/checkpoints.py`), since it knows which of them it was told of.
+The service deletes (`orchestrator/retention/checkpoints.py`), since it knows which of them were reported.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The reporter that tells the service: an outbox for what must arrive, a heartbeat for what must not be late.
+"""The reporter to the service: an outbox for what must arrive, a heartbeat for what must not be late.
 
     add ──► points waiting ──seal──► messages (memory, then disk) ──one thread──► service
 
@@ -57,7 +57,7 @@ _SPOOLED_NAME: Final = re.compile(r"a(\d+)-(\d+)\.json")
 
 
 class HttpReporter(Reporter):
-    """Reports one attempt, and tells its log. Use it in a `with`: threads run from entry to exit."""
+    """Reports one attempt, with its log. Use it in a `with`: threads run from entry to exit."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class HttpReporter(Reporter):
         self._story.checkpoint(notice.step)
 
     def note(self, text: str) -> None:
-        """Log it, and queue a heartbeat that tells it: the word must arrive, whatever becomes of the others."""
+        """Log it, and queue a heartbeat that reports it: the word must arrive, whatever becomes of the others."""
         logger.warning("%s", text)
         heartbeat = Heartbeat(step=self._step, device_seconds=self._clock.seconds(), note=text[:NOTE_CHARACTERS])
         self._outbox.add(HEARTBEAT, heartbeat.model_dump_json().encode())

@@ -3,7 +3,7 @@
 Reporter ◄── FileReporter  a folder: runs without a service
          ◄── HttpReporter  the service (worker/reporting/http.py)
 
-`Reporter` itself tells nobody: it is that of all ranks but the first, which hears the commands and reports for all.
+`Reporter` itself notifies nobody: it is that of all ranks but the first, which hears the commands and reports for all.
 """
 
 from pathlib import Path
@@ -69,7 +69,7 @@ ENDING_NAME: Final = "ending.json"
 
 class FileReporter(Reporter):
     """Writes the `FILES` of its reports, and at the end `result.json` or, where there is no result, `ending.json`. Of
-    checkpoints and notes the checkpoint folder and the log tell."""
+    checkpoints and notes the checkpoint folder and the log report."""
 
     def __init__(self, folder: Path) -> None:
         """Report into `folder`, which is made."""

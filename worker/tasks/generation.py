@@ -94,7 +94,7 @@ class GumbelNoise:
         self._temperature = temperature
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Shape (answers, vocabulary)."""
+        """Return the shape (answers, vocabulary)."""
         rows = [torch.rand(scores.shape[1], generator=g, device=scores.device) for g in self._generators]
         uniform = torch.stack(rows).clamp(1e-10, 1.0 - 1e-7)  # log(-log(u)) is finite inside
         return scores.float() / self._temperature - torch.log(-torch.log(uniform))

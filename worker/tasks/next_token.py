@@ -59,7 +59,7 @@ class NextTokenTask(ABC):
 
     @abstractmethod
     def _batch(self, step: int, share: slice) -> tuple[Tensor, Tensor, int]:
-        """Inputs and targets of those rows of the step's batch, and the targets of the whole batch that count."""
+        """Return inputs and targets of those rows of the batch, and how many targets of the whole batch count."""
 
     def draw(self, step: int, micro_batch_sequences: int) -> Sequence[TokenMicroBatch]:
         """Return the batch of `step` in micro-batches; all rows have the same length, so that each costs the same."""

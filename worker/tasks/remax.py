@@ -145,12 +145,12 @@ class ReMax:
         )
 
     def _log_ratios(self, answers: GeneratedAnswers) -> Tensor:
-        """log(policy / reference) of each answer token, on the answers' device: float32, shape (answers, answer)."""
+        """Return log(policy / reference) of each answer token, on the answers' device: float32, (answers, answer)."""
         ratios = self._log_probabilities(self._policy, answers) - self._log_probabilities(self._reference, answers)
         return ratios * answers.answer_mask
 
     def _log_probabilities(self, model: "PreTrainedModel", answers: GeneratedAnswers) -> Tensor:
-        """log pi of each answer token at the task's temperature: float32, shape (answers, answer)."""
+        """Return log pi of each answer token at the task's temperature: float32, shape (answers, answer)."""
         output = model(
             input_ids=answers.tokens[:, :-1],
             attention_mask=answers.attention_mask()[:, :-1],
@@ -227,7 +227,7 @@ def _printable(answers: GeneratedAnswers) -> Tensor:
 
 
 def _brevity(answers: GeneratedAnswers) -> Tensor:
-    """1 for an answer that ends at once, 0 for the longest."""
+    """Return 1 for an answer that ends at once, 0 for the longest."""
     return 1.0 - (answers.lengths() - 1) / max(1, answers.answer_mask.shape[1] - 1)
 
 

@@ -68,7 +68,7 @@ class CheckpointStore:
         """Return the state of the newest good checkpoint here or at `notice`; None if there is none. Newer is what a
         later attempt wrote, whatever its step.
 
-        A damaged one is passed over, which `passed_over` tells. `mapped` leaves tensors in the file until they are
+        A damaged one is passed over, which `passed_over` reports. `mapped` leaves tensors in the file until they are
         used: for processes that take a part each. Raises `CheckpointError` if the folder belongs to another spec.
         """
         for leftover in self.folder.glob(f"*{UNFINISHED}"):

@@ -3,7 +3,7 @@
     offer ──► the newest one ──thread──► remote folder ──► uploaded: where it is now
 
 Only the newest one waits: one that is overtaken before its turn is never sent. One that cannot be sent is let go with a
-warning, and the next one is tried: it stands for all before it. Nothing is told of after the run has left.
+warning, and the next one is tried: it stands for all before it. Nothing is reported after the run has left.
 """
 
 import logging
@@ -35,7 +35,7 @@ class CheckpointUploads:
         uploaded: Callable[[CheckpointNotice], object],
         copy_logs: Callable[[], None] = lambda: None,
     ) -> None:
-        """`uploaded` is told of each, with the path that it has there; `copy_logs` is called behind each."""
+        """`uploaded` is notified of each, with the path that it has there; `copy_logs` is called behind each."""
         self._remote, self._uploaded, self._copy_logs = remote, uploaded, copy_logs
         self._waiting: CheckpointNotice | None = None
         self._leaving = self._left = False
@@ -100,7 +100,7 @@ def fetch_newest_checkpoint(
 ) -> None:
     """Fetch the newest good checkpoint that counts, in case this machine lacks it.
 
-    Only steps that the service was told of count: of later ones the points may have been lost with their machine, and
+    Only steps that were reported to the service count: points of later ones may have been lost with their machine, and
     the curve would have a gap. Nor does what an attempt that lost its lease without knowing wrote behind the step from
     which its successor went on: `counted_steps` has the last step of each earlier attempt. A folder that cannot be
     reached is waited for, since training anew costs more; `check_stop` as in `retry_while_away`.

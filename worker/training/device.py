@@ -130,7 +130,7 @@ class MemoryCap:
     """`limit_bytes` of tensors, so that a large device can stand in for a small one, or None: as much as it has.
 
     On a GPU torch's allocator is given that much and no more, so an allocation beyond it fails as on a smaller GPU. On
-    a CPU nothing can refuse an allocation; there the exact peak of a measured step is held against the cap.
+    a CPU nothing can refuse an allocation; there the exact peak of a measured step is compared with the cap.
     """
 
     def __init__(self, device: torch.device, cap_gib: float | None) -> None:

@@ -84,7 +84,7 @@ class TrainingProgress:
         return finite_or_none(self.val_loss) if self.step >= self.steps else None
 
     def final_train_loss(self) -> float | None:
-        """Mean training loss over the last tenth of the steps done."""
+        """Return the mean training loss over the last tenth of the steps done."""
         tail = self.train_losses[-max(1, len(self.train_losses) // 10) :]
         return statistics.fmean(tail) if tail else None
 
@@ -93,7 +93,7 @@ class TrainingProgress:
         return math.fsum(self.step_seconds)
 
     def steps_per_second(self) -> float | None:
-        """Steps after warm-up by their time; of all steps where there were no others; None before the first."""
+        """Return steps after warm-up by their time; of all steps where there were no others; None before the first."""
         steps, seconds = self.step - self.warmup_steps, self.productive_seconds() - self.warmup_seconds
         if not steps:
             steps, seconds = self.step, self.productive_seconds()

@@ -19,7 +19,7 @@ def api(
     port: Port = None,
     watch_stdin: WatchStdin = False,
 ) -> None:
-    """The api process alone: REST and dashboard."""
+    """Run the api process alone: REST and dashboard."""
     keep_standard_streams()
     settings = environment_settings(data_folder=data, host=host, port=port)
     os.umask(settings.umask_bits())

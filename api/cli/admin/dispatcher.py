@@ -18,7 +18,7 @@ def dispatcher(
     name: Annotated[str | None, typer.Option(help="Who this is; default: made anew at each start.")] = None,
     watch_stdin: WatchStdin = False,
 ) -> None:
-    """The dispatcher process alone: Ray and the export to MLflow."""
+    """Run the dispatcher process alone: Ray and the export to MLflow."""
     keep_standard_streams()
     settings = environment_settings(data_folder=data, slots=slots, ray_address=ray_address)
     os.umask(settings.umask_bits())

@@ -15,6 +15,7 @@ from api.cli.service import Url, open_client, print_hindrance
 from dashboards.text import formats
 from orchestrator.external_runs import ExternalExperiment, ExternalRun, Listed
 from orchestrator.jobs import RunAction
+from orchestrator.kinds.fields import MOST_SEEDS
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import AnyExperiment, RunRecord
 from worker.words import pluralize
@@ -29,7 +30,7 @@ MoreSeeds = Annotated[
     int | None,
     typer.Option(
         min=1,
-        max=256,
+        max=MOST_SEEDS,
         help="Run the tuned settings of an ended experiment, or a sweep's best trials, on so many new seeds.",
     ),
 ]

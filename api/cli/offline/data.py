@@ -191,7 +191,7 @@ def prepare(
 
 
 def _count(option: str, text: str | None) -> int | None:
-    """`10M` as 10,000,000."""
+    """Return 10,000,000 for `10M`."""
     if text is None:
         return None
     matched = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text.upper().replace(",", ""))

@@ -64,7 +64,7 @@ Length = Annotated[
     typer.Option(min=1, help="With --memory: tokens in a sequence; default: the model's positions.", metavar="TOKENS"),
 ]
 
-SHOWN = ("adamw", "adapm", "adapm-mini")
+DEFAULT_OPTIMIZERS = ("adamw", "adapm", "adapm-mini")
 """The optimizers that are compared by default."""
 
 
@@ -167,7 +167,7 @@ def _print_fits(footprint: Footprint, card_gib: float, micro_batch: int) -> None
     )
     shown = [
         f"{fit.title} {checkpointed[name].most_sequences or 'does not fit'}"
-        for name in SHOWN
+        for name in DEFAULT_OPTIMIZERS
         if (fit := plain.get(name)) is not None
     ]
     if shown:
@@ -207,7 +207,7 @@ def _print_fits(footprint: Footprint, card_gib: float, micro_batch: int) -> None
 
 def _print_fitting_models(question: FootprintQuestion, card_gib: float, *, json: bool) -> None:
     """Print a line per model: the largest micro-batch under each optimizer."""
-    names, length = question.optimizers or SHOWN, question.sequence_length_tokens
+    names, length = question.optimizers or DEFAULT_OPTIMIZERS, question.sequence_length_tokens
     footprints = [
         count(question.model_copy(update={"model": preset.name, "optimizers": names})).fit(card_gib)
         for preset in map(presets.preset, presets.names())

@@ -14,15 +14,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from api.cli.console import (
-    FAILED,
-    Json,
-    console,
-    plain,
-    print_json,
-    refuse,
-    text_table,
-)
+from api.cli.console import FAILED, Json, console, plain, print_json, refuse, text_table
 from api.cli.experiments.watch import follow
 from api.cli.own_service import exit_in_order, own_service
 from api.cli.settings import Data, Slots, environment_settings
@@ -226,8 +218,8 @@ class StudyRunner:
         return ids
 
     def _newest_experiments(self, client: Client, study: Study) -> dict[str, str | None]:
-        """Part → its newest experiment. A study of one's own may be registered here and not at a service elsewhere,
-        which knows its experiments by their keys alone."""
+        """Return the newest experiment by part. A study of one's own may be registered here and not at a service
+        elsewhere, which knows its experiments by their keys alone."""
         try:
             experiments = client.study(study.name).scale(self.scale).experiments
         except ClientError as error:

@@ -37,7 +37,7 @@ class BenchTracker(GeneralTracker):  # type: ignore[misc]  # Accelerate publishe
         self._late.add_settings(values)
 
     def log(self, values: dict[str, Any], step: int | None = None, **_more: Any) -> None:
-        """Log."""
+        """Log the values."""
         self._late.log(values, step)
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""A run that begins when its framework tells its settings, which is later than the callback is made."""
+"""A run that begins when its framework reports its settings, which is later than the callback is made."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,7 @@ class LateRun:
         return self.run
 
     def log(self, metrics: Mapping[str, Any], step: int | None) -> None:
-        """Log. After its end, as of a last evaluation, a further part of the run is opened for it."""
+        """Log the values. After its end, as of a last evaluation, a further part of the run is opened for it."""
         run = self.run or self.begin()
         had_ended = run.has_ended
         if had_ended:

@@ -44,7 +44,7 @@ class BenchLogger(Logger):  # type: ignore[misc]  # Lightning publishes types th
     @property
     @rank_zero_experiment  # type: ignore[untyped-decorator]  # as above
     def experiment(self) -> OwnRun | None:
-        """The run itself, once something is logged: Lightning asks for it before it tells its hyperparameters."""
+        """The run itself, once something is logged: Lightning asks for it before it reports its hyperparameters."""
         return self._late.run
 
     @rank_zero_only  # type: ignore[untyped-decorator]  # as above
@@ -55,7 +55,7 @@ class BenchLogger(Logger):  # type: ignore[misc]  # Lightning publishes types th
 
     @rank_zero_only  # type: ignore[untyped-decorator]  # as above
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Log."""
+        """Log the values."""
         self._late.log(metrics, step)
 
     @rank_zero_only  # type: ignore[untyped-decorator]  # as above

@@ -1,6 +1,6 @@
 """The scaling law of each optimizer, with verdicts, from experiments of several sizes. A pure function on records.
 
-    experiments ─► each candidate's cells at the settings found ─► a form they can tell ─► `model.py` ─► differences
+    experiments ─► each candidate's cells at the settings found ─► a form they determine ─► `model.py` ─► differences
                                                                                            to the baseline ─► sentences
 
 A cell is a model size at a token budget and counts once, as the mean of its judged runs that were not lost. Two
@@ -19,17 +19,7 @@ import numpy as np
 from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import comparison_design, evaluation_error
 from orchestrator.analysis.estimator import JudgedRuns, conclude, instability
-from orchestrator.analysis.laws.model import (
-    FORMS,
-    SIZE,
-    TOKENS,
-    Cell,
-    Law,
-    LawForm,
-    fit,
-    interval,
-    richest_form,
-)
+from orchestrator.analysis.laws.model import FORMS, SIZE, TOKENS, Cell, Law, LawForm, fit, interval, richest_form
 from orchestrator.analysis.laws.records import (
     CandidateFit,
     Estimate,
@@ -246,8 +236,8 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
     losses: dict[Key, float] = {}
     lost, ended = set(), set()
     for index, summary in enumerate(cells):
-        of_seeds = summary.best.losses()
-        for run in summary.best_records():
+        of_seeds = summary.compared_runs.losses()
+        for run in summary.compared_records():
             if (result := run.result) is None:
                 continue
             unit = index << 64 | run.seed  # a number of its own for every run
@@ -382,9 +372,9 @@ def _points(sample: Sample, fitted: FittedLaw | None, form: LawForm) -> tuple[Sc
     )
 
 
-STEPS = 40
+CURVE_POINTS = 40
 """Points of a curve: on logarithmic axes it bends little."""
-BEYOND = 2.0
+CURVE_REACH = 2.0
 """The length of a curve beyond the largest point, unless a farther one is predicted."""
 MOST_CURVES = 6
 """The most curves that a figure can show apart."""
@@ -397,14 +387,9 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     form, cells = fitted.law.form, [*fitted.sample.cells()]
     axis = form.variables[0]
     trained_values = [cell[axis] for cell in cells]
-    requested_values = [
-        (target.parameters, fitted.tokens_at(target.parameters, target.tokens))[axis] for target in predict
-    ]
-    grid = [
-        round(step)
-        for step in np.geomspace(min(trained_values), max([BEYOND * max(trained_values), *requested_values]), STEPS)
-    ]
-
+    requested = [(target.parameters, fitted.tokens_at(target.parameters, target.tokens))[axis] for target in predict]
+    end = max([CURVE_REACH * max(trained_values), *requested])
+    grid = [round(step) for step in np.geomspace(min(trained_values), end, CURVE_POINTS)]
     budgets = sorted({tokens for _, tokens in cells})
     ratios = sorted({float(f"{tokens / parameters:.2g}") for parameters, tokens in cells})
     if form.variables == (TOKENS,):

@@ -72,7 +72,7 @@ SIZE, TOKENS = 0, 1
 
 
 def richest_form(cells: Sequence[Cell]) -> LawForm:
-    """Return the form with the most coefficients that so many cells can tell: fewer than sizes, budgets and cells."""
+    """Return the form with the most coefficients that so many cells determine: fewer than sizes, budgets and cells."""
     sizes, budgets = (len(set(values)) for values in (zip(*cells, strict=True) if cells else ((), ())))
     if sizes >= 3 and budgets >= 3 and len(cells) > FORMS["nd"].size():
         squared_correlation = np.corrcoef(np.log(np.array(cells, dtype=np.float64)).T)[0, 1] ** 2

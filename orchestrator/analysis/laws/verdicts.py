@@ -17,7 +17,7 @@ LEAST_DEGREES = 2
 """The fewest degrees of freedom of a law: with one t is 12.7, with two 4.3."""
 SAME_BUDGET = 1.1
 """Budgets within this factor are one: whole steps make them differ by less."""
-FAR = 10.0
+FAR_SIZE_RATIO = 10.0
 """The ratio to the largest size beyond which a prediction is called far: a decade is the span of the smallest published
 fits."""
 
@@ -95,7 +95,7 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
 
 
 def _sentences_on_differences(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> list[str]:
-    """`Better at 1,000,000 parameters: 0.0300 nats lower than AdamW's law (95 %: 0.0210 to 0.0390).`"""
+    """Yield `Better at 1,000,000 parameters: 0.0300 nats lower than AdamW's law (95 %: 0.0210 to 0.0390).`"""
     first, last = (
         f"{edge.parameters:,} parameters" if 0 in form.variables else f"{edge.tokens:,} tokens"
         for edge in (row.loss_differences[0], row.loss_differences[-1])
@@ -192,7 +192,7 @@ def _notes_on_reach(rows: Sequence[CandidateFit], form: LawForm, unsaid: Sequenc
         return
     largest = max((point.parameters for row in rows for point in row.points), default=1)
     reach = max((prediction.parameters for row in rows for prediction in row.predictions), default=0)
-    if 0 in form.variables and reach > FAR * largest:
+    if 0 in form.variables and reach > FAR_SIZE_RATIO * largest:
         yield (
             f"Predicted up to {reach / largest:,.3g} times the largest size: no run shows that losses still follow the "
             "law there."

@@ -133,7 +133,7 @@ def remove_runs(database: Database, run_ids: Sequence[str]) -> None:
 
 
 def remove_experiment(database: Database, experiment_id: str) -> bool:
-    """Remove an experiment that has no runs any more, and tell the audit log; False if another process has."""
+    """Remove an experiment that has no runs any more, and write to the audit log; False if another process has."""
     with database.writing() as connection:
         query = sa.select(experiments.c.number).where(experiments.c.id == experiment_id).with_for_update()
         number = connection.execute(query).scalar_one_or_none()

@@ -19,7 +19,7 @@ from orchestrator.store.run_rows import token_hash
 from orchestrator.store.tables import keys, sessions
 
 SECRET_BYTES = 32
-SESSION_SECONDS = 12 * 3_600.0
+SESSION_SECONDS = DAY_SECONDS / 2
 """A working day; then the key is asked for again."""
 USED_SECONDS = 60.0
 """`last_used_at` is written no more often than this: a key that is used all the time costs no write each time."""

@@ -13,12 +13,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from orchestrator.records import SECONDS_PER_HOUR
 from orchestrator.store.database import DAY_SECONDS, Database
 from orchestrator.store.run_rows import RunRow, lock
 from orchestrator.store.tables import attempts, experiments, keys, runs
 from worker.words import pluralize
-
-HOUR_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +78,7 @@ def usage(connection: Connection, key_ids: Sequence[str], now: float) -> dict[st
     query = sa.select(attempts.c.key_id, live.label("runs"), sa.func.sum(attempts.c.device_seconds).label("seconds"))
     recent = sa.or_(attempts.c.ended_at.is_(None), attempts.c.ended_at > now - DAY_SECONDS)
     rows = connection.execute(query.where(attempts.c.key_id.in_(key_ids), recent).group_by(attempts.c.key_id))
-    usage_by_key = {row.key_id: Usage(runs=int(row.runs), device_hours=row.seconds / HOUR_SECONDS) for row in rows}
+    usage_by_key = {row.key_id: Usage(runs=int(row.runs), device_hours=row.seconds / SECONDS_PER_HOUR) for row in rows}
     return {key_id: usage_by_key.get(key_id, Usage(runs=0, device_hours=0.0)) for key_id in key_ids}
 
 

@@ -4,7 +4,7 @@
                ─► a message for each webhook, once the experiment has ended
                ─► posted, again after growing pauses ─► delivered, or given up after a day
 
-Every step may be repeated: a message's id follows from what it tells, so that the same end never makes a second one.
+Every step may be repeated: a message's id follows from its content, so that the same end never makes a second one.
 Where there is no webhook nothing is written.
 """
 
@@ -48,7 +48,7 @@ class DueMessage:
 
 
 def message_id(webhook_id: str, *parts: str) -> str:
-    """Return the id of the message that tells a webhook just this."""
+    """Return the id of the message to a webhook about just this."""
     return "msg_" + hashlib.sha256("\n".join((webhook_id, *parts)).encode()).hexdigest()[:32]
 
 

@@ -1,4 +1,4 @@
-"""`Webhooks`: which URLs are told of ended experiments. What is told to them is in `messages.py`."""
+"""`Webhooks`: which URLs are notified of ended experiments. Their messages are in `messages.py`."""
 
 import secrets
 from pathlib import Path

@@ -34,7 +34,7 @@ from worker.spec.run import RunSpec
 
 PROMPT_SECONDS = 1.0
 """Heartbeats of trials that may be stopped early: the sooner they hear of it, the more of their device is saved."""
-SHOWN = ("last_train_loss", "last_val_loss", "tokens_per_second")
+NEWEST_VALUES = ("last_train_loss", "last_val_loss", "tokens_per_second")
 """The newest points' values in a run's row."""
 
 
@@ -96,7 +96,7 @@ class Attempts:
                 return
             series.append(connection, chunk)
             series.append_reports(connection, run_id, attempt, batch.observations, batch.samples)
-            connection.execute(_SHOW, {"this": run_id} | {f"new_{name}": newest.get(name) for name in SHOWN})
+            connection.execute(_SHOW, {"this": run_id} | {f"new_{name}": newest.get(name) for name in NEWEST_VALUES})
             count_change(connection)
 
     def checkpoint(self, run_id: str, attempt: int, token: str, notice: CheckpointNotice) -> None:
@@ -211,5 +211,5 @@ _PROGRESS = (
 _SHOW = (
     sa.update(runs)
     .where(runs.c.id == sa.bindparam("this"))
-    .values({name: _new_or_stored(runs.c[name]) for name in SHOWN} | {"version": runs.c.version + 1})
+    .values({name: _new_or_stored(runs.c[name]) for name in NEWEST_VALUES} | {"version": runs.c.version + 1})
 )

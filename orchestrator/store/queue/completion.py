@@ -123,7 +123,7 @@ def retry_with_half_micro_batch(connection: Connection, run: RunRow, now: float)
     """Return a live, locked run to be retried after its attempt ran out of memory; None if that is impossible.
 
     Its next attempt takes half the micro-batch and twice the accumulation: what is trained stays the same, and so the
-    run does. Each try is an attempt of its own, and not held against the run. It ends at micro-batches of one sequence:
+    run does. Each try is an attempt of its own, and no failure of the run. It ends at micro-batches of one sequence:
     then the worker's verdict is the result.
     """
     if run.status not in (RunStatus.LEASED, RunStatus.RUNNING):

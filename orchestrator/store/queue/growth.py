@@ -1,12 +1,13 @@
 """Growth: the runs that an experiment gets while it goes, each once.
 
-    a run ends ─► its experiment has news (in that transaction, and nothing more)
-    `orchestrator/services/follow_ups.py` ─► reads what has news ─► asks what follows ─► `add_runs`, where there is no
-                                                                                          other news by now
+    a run ends ─► its experiment notes it (in that transaction, and nothing more)
+    `orchestrator/services/follow_ups.py` ─► reads the experiments with ends since the last look ─► asks their tuners
+                                             for the next runs ─► `add_runs`, if no other run has ended meanwhile
 
-The news of an experiment is a number that only grows, in absolute value; it is negative once it was followed. Of two
-processes that follow the same news one adds runs, however late the other one comes; one that is killed has added none,
-and the news remains. Locks are taken in one order: runs, then the experiment.
+The column `news` grows, in absolute value, whenever runs of the experiment end; it is negative once they are handled.
+Of two processes that handle the same ends one adds runs, however late the other one comes; a killed one has added none,
+and the ends remain.
+Locks are taken in one order: runs, then the experiment.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,26 +29,26 @@ from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limi
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import experiments, runs
 
-FOLLOWED = -sa.func.abs(experiments.c.news)
+HANDLED = -sa.func.abs(experiments.c.news)
 HAS_DRIVER = experiments.c.kind.in_([name for name, kind in KINDS.items() if kind.has_driver])
-"""Whether it is a sweep, whose runs its driver adds (`trials.py`), not what follows from one that ends."""
+"""Whether it is a sweep, whose runs its driver adds (`trials.py`), not `add_runs`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """An experiment some of whose runs have ended since it was last followed."""
+    """An experiment with ends of runs since the last look."""
 
     experiment_id: ExperimentId
     count: int
 
 
 def note_ended(connection: Connection, ended: Iterable[RunRow]) -> None:
-    """Take down that experiments have news, whose runs have just ended, locked by this transaction."""
+    """Note in their experiments that these runs, locked by this transaction, have ended."""
     connection.execute(_NOTE, {"ids": sorted({run.experiment_id for run in ended})})
 
 
 def read_news(connection: Connection) -> tuple[News, ...]:
-    """Return the experiments with news, the oldest first."""
+    """Return the experiments with ends since the last look, the oldest first."""
     query = sa.select(experiments.c.id, experiments.c.news).where(experiments.c.news > 0)
     rows = connection.execute(query.order_by(experiments.c.number))
     return tuple(News(experiment_id=ExperimentId(row.id), count=row.news) for row in rows)
@@ -62,10 +63,10 @@ def add_runs(
     *,
     goes_on: bool,
 ) -> bool:
-    """Queue what follows from this news; False, and nothing is done, where there is other news by now or the experiment
-    was cancelled. Where nothing goes on after it, the experiment is closed and whoever follows it is told."""
+    """Queue the planned runs and mark the ends as handled; return False, and do nothing, if another run has ended
+    meanwhile or the experiment was cancelled. Unless it goes on, close the experiment, which notifies its watchers."""
     statement = sa.update(experiments).where(experiments.c.id == news.experiment_id, experiments.c.news == news.count)
-    if connection.execute(statement.values(news=FOLLOWED)).rowcount != 1:
+    if connection.execute(statement.values(news=HANDLED)).rowcount != 1:
         return False
     columns = [experiments.c[name] for name in ("number", "paused", "created_at", "growing")]
     row = connection.execute(sa.select(*columns).where(experiments.c.id == news.experiment_id)).one()
@@ -83,11 +84,9 @@ def add_runs(
 
 
 def close(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
-    """Let an experiment get no more runs; its revision tells watchers, because no run need change with it."""
+    """Let an experiment get no more runs; its revision notifies watchers, because no run need change with it."""
     statement = sa.update(experiments).where(experiments.c.id == experiment_id)
-    connection.execute(
-        statement.values(growing=False, paused=False, news=FOLLOWED, revision=experiments.c.revision + 1)
-    )
+    connection.execute(statement.values(growing=False, paused=False, news=HANDLED, revision=experiments.c.revision + 1))
     notify_closed(connection, experiment_id, now)
 
 
@@ -129,7 +128,7 @@ def steer_growth(connection: Connection, experiment_id: str, action: RunAction, 
 
 
 GROWTH_AFTER: dict[RunAction, dict[str, object]] = {
-    RunAction.CANCEL: {"growing": False, "paused": False, "news": FOLLOWED},
+    RunAction.CANCEL: {"growing": False, "paused": False, "news": HANDLED},
     RunAction.PAUSE: {"paused": experiments.c.growing},
     RunAction.RESUME: {"paused": False},
 }

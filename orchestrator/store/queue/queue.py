@@ -21,17 +21,7 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.activity import DISPATCHER
 from orchestrator.errors import DamagedError, DiskFullError
-from orchestrator.jobs import (
-    LIVE,
-    AttemptOutcome,
-    Lease,
-    LeasePolicy,
-    LiveAttempt,
-    RunId,
-    RunStatus,
-    TimeLimit,
-    Token,
-)
+from orchestrator.jobs import LIVE, AttemptOutcome, Lease, LeasePolicy, LiveAttempt, RunId, RunStatus, TimeLimit, Token
 from orchestrator.store import integrity
 from orchestrator.store.admin import quotas
 from orchestrator.store.database import Database, plain_text
@@ -57,7 +47,7 @@ TOKEN_BYTES = 32
 REFUSED_SECONDS = 60.0
 """The time after which a run that the service could not train is checked again."""
 MOST_NODES_LOST = 5
-"""An attempt that ends with its node is not held against the run, unless so many in a row do: it may be why."""
+"""An attempt that ends with its node is no failure of the run, unless so many in a row do: it may be why."""
 RELEASES = frozenset({AttemptOutcome.LOST, AttemptOutcome.BROKEN, AttemptOutcome.INTERRUPTED})
 """The ends of an attempt by the word of the dispatcher."""
 
@@ -204,7 +194,7 @@ class Queue:
     def mark_unschedulable(self, nodes: Sequence[Node]) -> None:
         """Mark every waiting run by whether a node could ever hold it.
 
-        One that none can shows why as its `reason`, blocks nobody, and comes back when a larger node is told of.
+        One that none can shows why as its `reason`, blocks nobody, and comes back when a larger node is reported.
         """
         sizes = largest_nodes(nodes)
         write_largest_nodes(self._database, sizes)

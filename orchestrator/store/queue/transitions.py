@@ -2,7 +2,7 @@
 
     lock (`run_rows.py`)  →  decide (pure: `RunRow` → `RunRow`)  →  `move` (checked and logged)
 
-What a move entails comes with it: who has to be told is told, and what follows has news.
+A move notifies watchers, and notes in its experiment that a run has ended.
 """
 
 import secrets
@@ -29,7 +29,7 @@ WRITTEN = tuple(field.name for field in fields(RunRow) if field.name not in FIXE
 
 
 def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: float) -> None:
-    """Write the changes (before, after) of locked runs: guarded, with one event each, and told to others if final.
+    """Write the changes (before, after) of locked runs: guarded, with one event each, and a notice to others if final.
 
     Experiments whose runs have ended have news (`growth.py`), and those whose runs were revived may grow again.
 

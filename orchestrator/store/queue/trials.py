@@ -3,7 +3,7 @@
     add (sweep, number) ─► the run at that position: a new one, or the one that an earlier driver had added
 
 The number is the idempotency key, and the run's position in the experiment: a driver that is killed after it has added
-a trial, and comes back, finds that trial. What the store holds is the truth, and Tune is told of it.
+a trial, and comes back, finds that trial. What the store holds is the truth, and Tune is notified of it.
 """
 
 from dataclasses import dataclass

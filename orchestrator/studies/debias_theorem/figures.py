@@ -16,8 +16,8 @@ Z = 3.0
 
 
 def compute() -> Numbers:
-    """`bias`, `plain` (without correction), `error` (one standard error) and `mean_residual` at some t, and the exact
-    solver's largest mean residual C."""
+    """Return `bias`, `plain` (without correction), `error` (one standard error) and `mean_residual` at some t, and the
+    exact solver's largest mean residual C."""
     from orchestrator.studies.debias_theorem.replicas import follow_replicas  # torch
 
     return follow_replicas(BETA1, REPLICAS, STEPS)

@@ -48,7 +48,7 @@ def _follow_momentum(mean: Tensor, generator: Generator, beta1: float, replicas:
 
 
 def _mean_norm(samples: Tensor) -> tuple[float, float]:
-    """(norm of the mean over replicas, without what their noise adds to it; its standard error). Samples: B × m × n."""
+    """Return (norm of the mean over replicas, less what their noise adds; its standard error). Samples: B × m × n."""
     average = samples.mean(dim=0)
     error = float((samples.var(dim=0).sum() / samples.shape[0]).sqrt())
     squared = float(average.square().sum()) - error**2

@@ -16,8 +16,8 @@ def extract(result: Result) -> Numbers:
 
 
 def measure(study: Study, result: StudyResult) -> list[Figure]:
-    """Under every cap and for each optimizer, the smallest micro-batch over the seeds, and the geometric mean of
-    AdamW's tokens per second by its own: the share of AdamW's device-hours that equal tokens take."""
+    """Return, under every cap and for each optimizer, the smallest micro-batch over the seeds, and the geometric mean
+    of AdamW's tokens per second by its own: the share of AdamW's device-hours that equal tokens take."""
     return [
         figure
         for part in result.parts

@@ -9,7 +9,7 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.records import RunRecord
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue import trials
-from orchestrator.sweeps.trials import trial_run
+from orchestrator.sweeps.trials import LOSS_IF_LOST, trial_run
 from tests.contract.conftest import Store
 from tests.contract.queue.test_races import ROUNDS, together
 from tests.factories.stores import result
@@ -154,13 +154,13 @@ def test_a_follower_tells_every_loss_and_how_it_ended(
     store: Store, verdict: Verdict, final: float | None, last_steps: list[int]
 ):
     """Asked again, as a driver does that was started anew, it tells the same."""
-    from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports  # Ray Tune takes a second
+    from orchestrator.sweeps.trial_follower import TuneReport, reports  # Ray Tune takes a second
 
     add(store, begun(store), 0)
     lease = store.start()
     tell(store, lease, {0: 5.6, 2: 4.0, 4: 3.5})
     store.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=final, verdict=verdict, steps=4))
-    last = [TuneReport(step=step, loss=LOST if final is None else final) for step in last_steps]
+    last = [TuneReport(step=step, loss=LOSS_IF_LOST if final is None else final) for step in last_steps]
     expected = [TuneReport(step=2, loss=4.0), TuneReport(step=4, loss=3.5), *last]
     for _ in range(2):
         assert list(reports(store.database, lease.run_id, 10)) == expected

@@ -37,8 +37,8 @@ def test_both_products_agree_with_float64(library, dtype, turned, part):
     matrix = matrix.mT if turned else matrix
     operand = matrix.to(dtype) if not part else whole.to(dtype)[:, 20:50].mT if turned else whole.to(dtype)[:, 20:50]
     right, left = (torch.randn(5, length, dtype=torch.float64) for length in reversed(matrix.shape))
-    torch.testing.assert_close(devices.times_transposed(right.to(dtype), operand), (right @ matrix.mT).to(dtype))
-    torch.testing.assert_close(devices.times(left.to(dtype), operand), (left @ matrix).to(dtype))
+    torch.testing.assert_close(devices.matmul_transposed(right.to(dtype), operand), (right @ matrix.mT).to(dtype))
+    torch.testing.assert_close(devices.matmul(left.to(dtype), operand), (left @ matrix).to(dtype))
 
 
 @pytest.fixture

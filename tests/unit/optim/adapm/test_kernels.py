@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from optim.adapm import AdaPM, AdaPMMini, compiled
-from optim.adapm.low_rank import Factors, Start
+from optim.adapm.low_rank import Factors, WarmStart
 from optim.adapm.rounding import round_stochastically, rounding_key
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
@@ -198,18 +198,22 @@ def test_bfloat16_is_rounded_to_even_and_by_chance_exactly_as_torch_does(kernels
     exact[0, :4] = torch.tensor([float("inf"), float("-inf"), float("nan"), 3.3895e38])
     nothing = (0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.75, 0.0, 0.0)
     weight, key = exact.bfloat16(), rounding_key(3, 5, "block")
-    for chances, expected in (
+    for rounding, expected in (
         (None, (weight.float() * 0.75).bfloat16()),
-        (kernels.Chances([key], 0, 50), round_stochastically(weight.float() * 0.75, key)),
+        (kernels.StochasticRounding([key], 0, 50), round_stochastically(weight.float() * 0.75, key)),
         (
-            kernels.Chances([key], 4 * 200 + 60, 200),
+            kernels.StochasticRounding([key], 4 * 200 + 60, 200),
             round_stochastically(weight.float() * 0.75, key, origin=(4, 60), whole_shape=(99, 200)),
         ),
     ):
         moved = weight.clone()
         zeros, ones = torch.zeros_like(exact), torch.ones(1, 37, 1, device=DEVICE)
         kernels.move(
-            kernels.Blocks([moved], [zeros], [], []), None, ones, torch.tensor(nothing, device=DEVICE), chances=chances
+            kernels.Blocks([moved], [zeros], [], []),
+            None,
+            ones,
+            torch.tensor(nothing, device=DEVICE),
+            rounding=rounding,
         )
         assert torch.equal(moved.view(torch.int16), expected.view(torch.int16)) or bool(
             ((moved == expected) | (moved.isnan() & expected.isnan())).all()
@@ -297,13 +301,15 @@ def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, monkeypat
         sums = torch.empty(2, shape[axis], device=DEVICE)
         mixing = torch.randn(2, rank, rank, generator=draw).to(DEVICE)
         thin = torch.randn(2, shape[axis], rank, generator=draw).to(DEVICE).mT
-        products = kernels.multiply(Start(rows), case.gradients, axis=axis, sums=sums, precision=precision)
+        products = kernels.multiply(WarmStart(rows), case.gradients, axis=axis, sums=sums, precision=precision)
         G = torch.stack([gradient.double() for gradient in case.gradients])
         wide = rows.double() @ (G.mT if axis == 0 else G)
         torch.testing.assert_close(products.double(), wide, rtol=1e-5, atol=atol)
         torch.testing.assert_close(sums.double(), G.square().sum(dim=2 - axis), rtol=1e-6, atol=0.0)
         carried = kernels.Carried(mixing, thin, 0.75)
-        carried_product = kernels.multiply(Start(rows), case.gradients, axis=axis, carried=carried, precision=precision)
+        carried_product = kernels.multiply(
+            WarmStart(rows), case.gradients, axis=axis, carried=carried, precision=precision
+        )
         wide = 0.25 * wide + 0.75 * mixing.double() @ thin.double()
         torch.testing.assert_close(carried_product.double(), wide, rtol=1e-5, atol=atol)
 
@@ -321,7 +327,7 @@ def test_rows_are_scaled_and_replaced_wherever_they_are_read(kernels, rank, leng
     sketch = torch.randn((rank, length) if shares_sketch else (blocks, rank, length), generator=draw).to(DEVICE)
     if turned:
         rows = rows.mT.contiguous().mT
-    start = Start(rows, inverse, sketch)
+    start = WarmStart(rows, inverse, sketch)
     other_rows = torch.randn(blocks, length, rank, generator=draw).to(DEVICE).mT
     exact = start.dense().double()
     assert exact.isfinite().all()
@@ -343,7 +349,7 @@ def test_inner_products_of_long_rows_are_summed_in_parts_and_in_float64(kernels)
     rows = torch.randn(1, 2, 2000, generator=draw).to(DEVICE)
     rows[:, 1] = rows[:, 0]
     rows[0, 1, 0] += 1e-3
-    gram = kernels.multiply(Start(rows), rows, axis=0, dtype=torch.float64)[0]
+    gram = kernels.multiply(WarmStart(rows), rows, axis=0, dtype=torch.float64)[0]
     remainder = gram[1, 1] - gram[0, 1] ** 2 / gram[0, 0]
     wide = rows[0].double()
     expected = (wide[1] - wide[0] * (wide[0] @ wide[1]) / (wide[0] @ wide[0])).square().sum()

@@ -10,7 +10,7 @@ from statsmodels.stats.power import TTestPower
 
 from orchestrator.analysis.estimator import half_width
 from orchestrator.analysis.power import (
-    MOST_SEEDS,
+    MOST_ADVISED_SEEDS,
     POWER,
     chance_shown,
     chance_within,
@@ -91,7 +91,7 @@ def test_the_seeds_to_decide_are_those_of_either_verdict(mean: float, margin: fl
     seeds = seeds_to_decide(mean, 0.01, 0.05, 0.0, margin)
     shown = least_seeds(lambda n: chance_shown(mean, n, 0.01, 0.05))
     margin_seeds = least_seeds(lambda n: chance_within(0.01, n, 0.01, 0.05, difference=mean)) if margin else None
-    assert seeds == min(count for count in (shown, margin_seeds, MOST_SEEDS) if count is not None)
+    assert seeds == min(count for count in (shown, margin_seeds, MOST_ADVISED_SEEDS) if count is not None)
 
 
 def test_no_number_of_seeds_decides_a_difference_of_nothing_without_a_margin() -> None:

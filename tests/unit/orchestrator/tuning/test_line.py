@@ -161,5 +161,5 @@ def test_a_grid_of_factors_of_ten_is_judged_at_its_best_rate_and_one_of_two_betw
     for factor, judged in ((10, [3e-3]), (2, [3e-3 * 2 ** (1 / 3)])):
         rates = (3e-3 / factor, 3e-3, 3e-3 * factor)
         loss = bowl(3e-3 * 2 ** (1 / 3))
-        setting = Grid(own=3e-3, trials=3, rates=rates).setting({rate: loss(rate) for rate in rates})
+        setting = Grid(rates).setting({rate: loss(rate) for rate in rates})
         assert setting is not None and [rate_of(setting)] == pytest.approx(judged, rel=1e-3)
