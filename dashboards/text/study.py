@@ -65,7 +65,7 @@ def effect_sentence(measure: Measure) -> str:
         text = f"{measure.candidate} is {figure_text(value)} times as fast to {measure.against}'s final loss"
         return _append_interval(text, measure.low, measure.high, measure)
     if measure.metric == "state_share":
-        text = f"{measure.candidate} keeps {value:.1%} of {measure.against}'s optimizer state"
+        text = f"{measure.candidate} keeps {figure_text(value)} of {measure.against}'s optimizer state"
         return _append_interval(text, None, None, measure)
     return _append_interval(
         f"{measure.metric}, {measure.candidate}: {figure_text(value)}", measure.low, measure.high, measure
@@ -81,10 +81,13 @@ def _append_interval(text: str, low: float | None, high: float | None, measure: 
 
 
 def bound_text(measure: Measure) -> str:
-    """Return `at most 0.01`, for a difference `not lower` or `at most 0.01 higher`; empty without a claim."""
+    """Return `at most 0.01`, for a difference `not lower`, `at most 0.01 higher` or `within 0.01`; empty without a
+    claim."""
     bounds = (("at least", measure.at_least), ("at most", measure.at_most))
     if measure.metric != "loss_difference":
         return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+    if measure.at_most and measure.at_least == -measure.at_most:
+        return f"within {measure.at_most:g}"
     return " and ".join(_difference_bound(word == "at least", bound) for word, bound in bounds if bound is not None)
 
 

@@ -330,6 +330,7 @@ def test_a_gpus_result_shows_every_figure_with_its_unit() -> None:
         ("loss_difference", 0.0, None, "not lower"),
         ("loss_difference", 0.1, None, "at least 0.1 higher"),
         ("loss_difference", -0.01, 0.0, "at most 0.01 lower and not higher"),
+        ("loss_difference", -0.01, 0.01, "within 0.01"),
         ("state_share", None, 0.6, "at most 0.6"),
     ],
 )
