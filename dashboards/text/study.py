@@ -119,9 +119,9 @@ are in nats.
 2. **Short training** (1 token per parameter). AdaPM ends 0.045 lower than AdamW. AdaPM-mini is undecided.
 3. **Longer training** (20 tokens per parameter). AdaPM's defaults end 0.021 higher than AdamW, and 0.019 lower
    without the update clip ([AdaPM](adapm.md)).
-4. **Tuning.** With warm-up, betas, weight decay and gradient clipping tuned as well, AdamW gains 0.149 in short
-   training, about as much as SCALE, GaLore and Adafactor lead it by (8), and AdaPM 0.045: AdaPM is undecided,
-   0.060 higher.
+4. **Tuning.** With warm-up, betas, weight decay and gradient clipping tuned as well, AdamW gains in short
+   training as much as SCALE, GaLore and Adafactor lead it by, and AdaPM a third of that: it is undecided, 0.060
+   higher.
 5. **Bias correction** lowers the loss by 0.437 at a rank of 5 % and by 0.067 at 50 % in longer training: 2.9 and 1.3
    times as fast, where the paper has 1.96 at 50 %.
 6. **Partition.** Embeddings and attention output do without momentum: 0.038 lower than full momentum in longer
