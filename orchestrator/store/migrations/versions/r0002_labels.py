@@ -1,7 +1,6 @@
 """r0002: the labels of an experiment are a column; those of experiments of external runs have the same form."""
 
 import json
-from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -28,7 +27,7 @@ def upgrade() -> None:
             connection.execute(sa.update(table).where(table.c.number == number).values(labels=text))
 
 
-def _readable(row: sa.Row[Any]) -> tuple[int, list[str]]:
+def _readable(row: sa.Row[int, str]) -> tuple[int, list[str]]:
     """Return the number and the labels of a row with JSON; none of a damaged one."""
     try:
         return row[0], [label for label in json.loads(row[1]) if isinstance(label, str)]
