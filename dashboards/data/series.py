@@ -101,7 +101,7 @@ def external_metric(names: Container[str], metric: str) -> str | None:
 
 
 def external_series(columns: Columns, *, ended: bool) -> Series:
-    """Return the rows of a run that another loop logged. Its device time nobody measured; its tokens and its training
+    """Return the rows of a run that another loop logged. It has no device time; its tokens and its training
     time are known as far as it logged `tokens` and `step_seconds`, and rise evenly between two such steps."""
     timed = np.isfinite(columns.column("step_seconds"))
     elapsed = elapsed_seconds(columns.step[timed], columns.column("step_seconds")[timed])

@@ -1,4 +1,4 @@
-"""Any runs of any experiments beside each other: what their page shows, what they came to in one table. Pure.
+"""The figures and the table of the page that compares any runs of any experiments. Pure.
 
 Runs that another loop or tool logged stand among them: each is marked, and no loss is the lowest of both origins, for
 nobody checked what the others' were taken on.
@@ -19,7 +19,7 @@ from orchestrator.records import RunRecord
 from orchestrator.specs.differences import SpecDifferences
 
 MOST_RUNS = 12
-"""More lines than this nobody distinguishes."""
+"""The most lines that a reader can tell apart."""
 FIRST_PANELS = (Panel(metric="val_loss", smooth=0).word(), Panel(metric="train_loss").word())
 """The panels by default."""
 MetricReader = Callable[[RunRecord], float | None]
@@ -134,8 +134,8 @@ def _last_logged(run: ExternalRun | None, name: str) -> float | None:
 
 
 def _same_measure(runs: Sequence[AnyRun]) -> bool:
-    """Return whether their losses can be compared: of the same task, on the same tokens. Of external
-    runs nobody checked it."""
+    """Return whether their losses can be compared: of the same task, on the same tokens. External
+    runs are taken as they say."""
     works = [run.measured.spec.workload for run in runs if run.measured and run.measured.spec]
     return (
         len(works) == len(runs)

@@ -88,7 +88,7 @@ def silence(runs: Iterable[RunAtWork]) -> list[Concern]:
 
 
 def dispatcher(activity: Activity) -> Leader | None:
-    """Return the dispatcher; None if nobody's lease lasts."""
+    """Return the dispatcher that leads; None if no lease is current."""
     dispatchers = (leader for leader in activity.leaders if leader.role == DISPATCHER and leader.expires_in_seconds > 0)
     return next(dispatchers, None)
 

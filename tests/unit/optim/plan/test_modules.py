@@ -68,7 +68,7 @@ def test_what_deepspeed_has_taken_apart_is_refused():
     """By the mark that DeepSpeed sets on a parameter whose numbers are elsewhere."""
     model = tiny_gpt2()
     parameter = model.get_parameter("transformer.ln_f.weight")
-    parameter.ds_id = 7  # type: ignore[attr-defined]
+    parameter.ds_id = 7  # type: ignore[attr-defined]  # DeepSpeed's mark, which no type declares
     message = r"DeepSpeed ZeRO-3 has taken apart transformer\.ln_f\.weight \(32,\); keep them whole"
     with pytest.raises(ShardedParametersError, match=message):
         AdaPM.for_model(model, 1e-3)
